@@ -2,6 +2,7 @@ import { setTimeout as sleep } from "node:timers/promises";
 import { BerthError } from "../base/errors.ts";
 import type { Engine, OutsideControl } from "../engine/port.ts";
 import type { LeasedSandbox } from "../sandboxes/lease.ts";
+import { OomKills } from "./oom-kills.ts";
 import type { Job, Leader } from "./shell/job.ts";
 import { killCommand, OOM_KILLS_COMMAND, signalCommand, terminateCommand } from "./shell/script.ts";
 
@@ -40,24 +41,6 @@ const INSIDE_KILL_MS = 800;
 const INSIDE_ALL_MS = 2_800;
 /** How long a shell may take to report the number of OOM kills: a new one may have to start on a busy machine. */
 const COUNT_MS = 5_000;
-
-/** The OOM kills of a sandbox. */
-interface OomKills {
-  /** How many explain no later end. */
-  seen: number;
-  /** How many there were at the last look that found more of them. */
-  found: number;
-  /** When that was. */
-  foundAtMs: number;
-  /** How many there were when a process last started, and when that was looked up. */
-  counted: Promise<number | undefined> | undefined;
-  countedAtMs: number;
-}
-
-/** How long an OOM kill may explain the ends of processes after it was found: the reports of several ends can be late. */
-const EXPLAINS_MS = 1_000;
-/** How long a count serves the starts of further processes. */
-const COUNTED_MS = 50;
 
 /**
  * Acts on the processes of a sandbox, from outside it if the engine can, else through shells inside it, with the
@@ -120,12 +103,8 @@ export class ProcessControl {
    * False if the sandbox has no such count; undefined if it is ending or none of its shells answers.
    */
   async newOomKills(sandbox: LeasedSandbox): Promise<boolean | undefined> {
-    const look = await this.#lookForOomKills(sandbox);
-    if (look === undefined) return undefined;
-    const { kills, count } = look;
-    const isNew = count > kills.seen;
-    if (isNew) kills.seen = count;
-    return isNew;
+    const count = await this.#countOomKills(sandbox);
+    return count === undefined ? undefined : this.#oomKillsOf(sandbox).takeAll(count);
   }
 
   /**
@@ -134,13 +113,8 @@ export class ProcessControl {
    * @param before the number of {@link oomKills} before the process started; 0 if that is unknown.
    */
   async wasOomKilled(sandbox: LeasedSandbox, before: number): Promise<boolean | undefined> {
-    const look = await this.#lookForOomKills(sandbox);
-    if (look === undefined) return undefined;
-    const { kills, count } = look;
-    const explained = Math.max(kills.seen, before);
-    const isNew = count > explained;
-    if (isNew) kills.seen = explained + 1;
-    return isNew;
+    const count = await this.#countOomKills(sandbox);
+    return count === undefined ? undefined : this.#oomKillsOf(sandbox).takeOne(count, before);
   }
 
   /**
@@ -148,15 +122,12 @@ export class ProcessControl {
    * cannot be seen from outside.
    */
   oomKills(sandbox: LeasedSandbox): Promise<number | undefined> {
-    const kills = this.#oomKillsOf(sandbox);
-    const nowMs = performance.now();
-    if (kills.counted !== undefined && nowMs - kills.countedAtMs < COUNTED_MS) return kills.counted;
-    kills.counted = this.#parts.engine.outside(sandbox.ref).then(
-      (outside) => outside?.oomKills(),
-      () => undefined,
+    return this.#oomKillsOf(sandbox).countAtStart(() =>
+      this.#parts.engine.outside(sandbox.ref).then(
+        (outside) => outside?.oomKills(),
+        () => undefined,
+      ),
     );
-    kills.countedAtMs = nowMs;
-    return kills.counted;
   }
 
   /** Whether a sandbox is seen to be ending from outside. False if that cannot be seen. */
@@ -196,28 +167,9 @@ export class ProcessControl {
   }
 
   #oomKillsOf({ ref }: LeasedSandbox): OomKills {
-    const kills = this.#oomKills.get(ref) ?? {
-      ...{ seen: 0, found: 0, foundAtMs: 0 },
-      ...{ counted: undefined, countedAtMs: 0 },
-    };
+    const kills = this.#oomKills.get(ref) ?? new OomKills();
     this.#oomKills.set(ref, kills);
     return kills;
-  }
-
-  /** Undefined if the sandbox is ending or none of its shells answers. The count is NaN if there is none. */
-  async #lookForOomKills(
-    sandbox: LeasedSandbox,
-  ): Promise<{ readonly kills: OomKills; readonly count: number } | undefined> {
-    const count = await this.#countOomKills(sandbox);
-    if (count === undefined) return undefined;
-    const kills = this.#oomKillsOf(sandbox);
-    const nowMs = performance.now();
-    if (nowMs - kills.foundAtMs > EXPLAINS_MS) kills.seen = Math.max(kills.seen, kills.found);
-    if (count > kills.found) {
-      kills.found = count;
-      kills.foundAtMs = nowMs;
-    }
-    return { kills, count };
   }
 
   /** Undefined if it is ending or no shell answers, NaN if there is no count. */

@@ -261,7 +261,7 @@ export const PROCESS_DEFECTS: readonly Defect[] = [
   {
     name: "a kill for want of memory explains ends for ever",
     changes: [
-      { file: "src/processes/control.ts", from: "nowMs - kills.foundAtMs > EXPLAINS_MS", to: "nowMs < 0" },
+      { file: "src/processes/oom-kills.ts", from: "nowMs - this.#foundAtMs > EXPLAINS_MS", to: "nowMs < 0" },
     ],
     test: {
       file: "test/unit/processes/control.test.ts",
@@ -272,9 +272,9 @@ export const PROCESS_DEFECTS: readonly Defect[] = [
     name: "of commands that are killed for want of memory at once, one says so",
     changes: [
       {
-        file: "src/processes/control.ts",
-        from: "if (isNew) kills.seen = explained + 1;",
-        to: "kills.seen = count;",
+        file: "src/processes/oom-kills.ts",
+        from: "if (isNew) this.#seen = explained + 1;",
+        to: "this.#seen = count;",
       },
     ],
     test: {

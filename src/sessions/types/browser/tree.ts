@@ -105,23 +105,18 @@ export async function readTree(tab: Tab, references: References, signal: AbortSi
   const trees = new Map<string, FrameTree>();
   const room = { bytes: MAX_ANSWER_BYTES };
   const readInto = async (frame: Frame): Promise<void> => {
-    const isPage = frame.frameId === tab.targetId;
-    // A frame may go away at any time; the page itself must answer.
-    const tree = await readFrame(tab, frame, room, signal).catch((error: unknown) => {
-      if (isPage) throw error;
-    });
-    signal.throwIfAborted();
-    if (tree !== undefined) trees.set(frame.frameId, tree);
+    const tree = await readFrame(tab, frame, room, signal);
+    trees.set(frame.frameId, tree);
   };
-  // First the page, so that no frame takes its room.
-  const [pages, others] = [true, false].map((isPage) =>
-    frames.filter((frame) => isPage === (frame.frameId === tab.targetId)),
-  );
-  for (const page of pages ?? []) await readInto(page);
+  const isPage = ({ frameId }: Frame): boolean => frameId === tab.targetId;
+  // First the page, which must answer, so that no frame takes its room.
+  for (const page of frames.filter(isPage)) await readInto(page);
   await forEachConcurrently(
-    others ?? [],
+    frames.filter((frame) => !isPage(frame)),
     async (frame) => {
-      if (room.bytes >= 0) await readInto(frame);
+      // A frame may go away at any time.
+      if (room.bytes >= 0) await readInto(frame).catch(() => {});
+      signal.throwIfAborted();
     },
     FRAMES_AT_ONCE,
   );
