@@ -555,7 +555,10 @@ export interface OutsideControl {
 
 /** A file of a sandbox, opened from outside. Methods fail with Node's errors, or the signal's. */
 export interface OpenFile {
-  /** Resolves with the bytes at this position, which may be fewer than `maxBytes`; empty at the end. */
+  /**
+   * Resolves with the bytes at this position, which may be fewer than `maxBytes`; empty at the end. They may be lent: see
+   * `base/lent-bytes.ts`.
+   */
   read(position: number, maxBytes: number, signal: AbortSignal): Promise<Buffer>;
   /**
    * Kills the process that the file was found in, with its descendants. Returns whether that process still existed. The

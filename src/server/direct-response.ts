@@ -1,4 +1,5 @@
 import type { ConnectError } from "@connectrpc/connect";
+import { giveBack } from "../base/lent-bytes.ts";
 import { noteStreamed } from "../base/memory.ts";
 import type { CallContext } from "./call-context.ts";
 import type { HttpResponse } from "./http-message.ts";
@@ -95,7 +96,8 @@ export abstract class DirectResponse {
         // The connection is gone, but the response does not know yet.
         if (error) this.#isBroken = true;
         this.#unsentBytes -= piece.length;
-        noteStreamed(piece.length);
+        // What is given back is used again, so it does not become garbage.
+        if (error || !giveBack(piece)) noteStreamed(piece.length);
         this.#wake?.();
       });
     }

@@ -12,6 +12,35 @@ const UNDER_WAY = {
 /** Those of files: archives, listings, what a lost service leaves behind. */
 export const FILE_DEFECTS: readonly Defect[] = [
   {
+    name: "memory comes back before its bytes are sent",
+    changes: [
+      {
+        file: "src/server/direct-response.ts",
+        from: "      stream.write(piece, (error) => {",
+        to: "      queueMicrotask(() => giveBack(piece));\n      stream.write(piece, (error) => {",
+      },
+    ],
+    test: {
+      file: "test/unit/server/lent-bytes.test.ts",
+      title: "lent bytes come back only when they are sent, over %s",
+      row: "HTTP/1.1",
+    },
+  },
+  {
+    name: "a large file is read into new memory each time",
+    changes: [
+      {
+        file: "src/engine/outside/open-file.ts",
+        from: "lend(bytes, () => this.#free.push(buffer));",
+        to: "lend(bytes, () => {});",
+      },
+    ],
+    test: {
+      file: "test/unit/engine/outside/open-file.test.ts",
+      title: "memory that was given back is read into again, and no other",
+    },
+  },
+  {
     name: "an archive ends with an empty chunk",
     changes: [
       {

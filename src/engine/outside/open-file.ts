@@ -1,6 +1,7 @@
 import { constants } from "node:fs";
 import { type FileHandle, open, readFile, stat } from "node:fs/promises";
 import { untilAborted } from "../../base/async.ts";
+import { lend } from "../../base/lent-bytes.ts";
 import { Turns } from "../../base/turns.ts";
 import type { OpenFile } from "../port.ts";
 import {
@@ -112,6 +113,8 @@ function killWithDescendants(
 
 class HandleFile implements OpenFile {
   readonly #handle: FileHandle;
+  /** Memory of earlier reads, which the next ones use again. */
+  readonly #free: Buffer[] = [];
   readonly killHolder: () => boolean;
 
   constructor(handle: FileHandle, killHolder: () => boolean) {
@@ -121,9 +124,12 @@ class HandleFile implements OpenFile {
 
   read(position: number, maxBytes: number, signal: AbortSignal): Promise<Buffer> {
     const reading = turns.run(async () => {
-      const buffer = Buffer.allocUnsafeSlow(maxBytes);
+      const free = this.#free.pop();
+      const buffer = free?.length === maxBytes ? free : Buffer.allocUnsafeSlow(maxBytes);
       const { bytesRead } = await this.#handle.read(buffer, 0, maxBytes, position);
-      return buffer.subarray(0, bytesRead);
+      const bytes = buffer.subarray(0, bytesRead);
+      lend(bytes, () => this.#free.push(buffer));
+      return bytes;
     }, signal);
     // Does not wait for a disk that does not answer.
     return untilAborted(reading, signal);

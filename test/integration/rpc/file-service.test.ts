@@ -140,6 +140,16 @@ describe("the main paths", () => {
     expect(got.equals(Buffer.concat(chunks).subarray(7))).toBe(true);
   });
 
+  test("a file of many parts arrives whole", async () => {
+    const content = randomBytes(24 * MIB);
+    const chunks = Array.from({ length: 24 }, (_, at) => content.subarray(at * MIB, (at + 1) * MIB));
+    await upload("FileService/UploadFile", here("whole", { size_bytes: content.length }), chunks);
+    const got = (await items("FileService/DownloadFile", here("whole"))).map(
+      ({ chunk }) => chunk ?? Buffer.alloc(0),
+    );
+    expect(Buffer.concat(got).equals(content)).toBe(true);
+  });
+
   test("an archive is uploaded and downloaded", async () => {
     const archive = makeTar([
       { name: "d/f", content: "hello" },
