@@ -318,6 +318,14 @@ test("a client learns how many calls it may make at once, and queues more", asyn
   expect(t.record.unary).toBe(8);
 });
 
+test("a client learns that a frame may have as much as one read of the socket", async () => {
+  await using t = await startTestServer();
+  const session = http2.connect(t.url);
+  const [settings] = (await once(session, "remoteSettings")) as [http2.Settings];
+  session.destroy();
+  expect(settings.maxFrameSize).toBe(64 * 1024);
+});
+
 describe("the address", () => {
   test("a port that is taken is a clear error", async () => {
     await using t = await startTestServer();
