@@ -233,10 +233,12 @@ async function compose(
       lanes.open(sandbox);
       egress.reopen(sandbox);
     },
-    ending: ({ ref }) => {
+    ending: (sandbox) => {
+      const { ref } = sandbox;
       egress.close(ref);
       lanes.close(ref);
       control.forget(ref);
+      sessions.sandboxEnds(sandbox);
     },
   };
   const names = new TemporaryNames(store.instance);
@@ -314,6 +316,7 @@ async function compose(
   const { sessions, catalog, tools, viewer } = createSessions(settings, {
     ...common,
     sandboxes,
+    quotas,
     processes,
     files,
     runner,

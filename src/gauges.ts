@@ -114,6 +114,7 @@ export function showGauges(
     ],
     berth_tenant_memory_bytes: ["Sum of the memory limits of each tenant's sandboxes.", "memoryBytes"],
     berth_tenant_commands: ["Commands of each tenant that run.", "execs"],
+    berth_tenant_sessions: ["Sessions of each tenant, without those that exist for one call.", "sessions"],
   };
   for (const [name, [help, of]] of Object.entries(tenantGauges))
     showLabelledGauge(

@@ -292,6 +292,12 @@ export const CONFIG_OPTIONS = {
     help: "Maximum number of a tenant's commands that run at the same time, in all its sandboxes.",
     read: (text) => parseCount(text, { min: 0, max: 1_000_000 }),
   }),
+  tenantMaxSessions: value("Tenants", "tenant-max-sessions", {
+    placeholder: "N",
+    fallback: UNSET,
+    help: "Maximum number of a tenant's sessions, without those that exist for one call.",
+    read: (text) => parseCount(text, { min: 0, max: 1_000_000 }),
+  }),
   tenantMaxCreatesPerSecond: value("Tenants", "tenant-max-creates-per-second", {
     placeholder: "N",
     fallback: UNSET,

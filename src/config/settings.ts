@@ -25,6 +25,7 @@ type Merged =
   | "tenantMaxCpuMillis"
   | "tenantMaxPids"
   | "tenantMaxExecs"
+  | "tenantMaxSessions"
   | "tenantMaxCreatesPerSecond"
   | "tenantMaxTranscriptBytes"
   | "tenantMaxWorkspaceBytes";
@@ -52,6 +53,7 @@ export function settingsOf(config: Config): AppSettings {
       cpuMillis: config.tenantMaxCpuMillis,
       pids: config.tenantMaxPids,
       execs: config.tenantMaxExecs,
+      sessions: config.tenantMaxSessions,
       createsPerSecond: config.tenantMaxCreatesPerSecond,
       transcriptBytes: config.tenantMaxTranscriptBytes,
       workspaceBytes: config.tenantMaxWorkspaceBytes,

@@ -15,6 +15,8 @@ export interface TenantQuota {
   readonly pids?: number | undefined;
   /** Commands that run at the same time in all its sandboxes. */
   readonly execs?: number | undefined;
+  /** Sessions, including those being created or ended, without those of one call. */
+  readonly sessions?: number | undefined;
   /** Sandboxes that it may create per second on average, and at once as a burst. */
   readonly createsPerSecond?: number | undefined;
   /** Stored output of its commands, in bytes. Beyond it the oldest output is dropped. */
@@ -33,6 +35,7 @@ export const QUOTA_NAMES: Readonly<Record<QuotaName, string>> = {
   cpuMillis: "cpu_millis",
   pids: "pids",
   execs: "execs",
+  sessions: "sessions",
   createsPerSecond: "creates_per_second",
   transcriptBytes: "transcript_bytes",
   workspaceBytes: "workspace_bytes",
@@ -41,7 +44,7 @@ export const QUOTA_NAMES: Readonly<Record<QuotaName, string>> = {
 /** How much of each quota a reservation uses. */
 type Amounts = Partial<Record<CountedQuota, number>>;
 /** The quotas whose usage is a sum of reservations. */
-type CountedQuota = "sandboxes" | "memoryBytes" | "cpuMillis" | "pids" | "execs";
+type CountedQuota = "sandboxes" | "memoryBytes" | "cpuMillis" | "pids" | "execs" | "sessions";
 
 /** A tenant's usage of each quota that is a sum of reservations. */
 export type TenantUsage = Readonly<Record<CountedQuota, number>>;
@@ -52,6 +55,7 @@ const HOW_TO_FREE: Readonly<Record<CountedQuota | "workspaceBytes", string>> = {
   cpuMillis: "Ask for less CPU, delete a sandbox",
   pids: "Ask for a lower pids_limit, delete a sandbox",
   execs: "Wait for a command to end",
+  sessions: "Destroy one",
   workspaceBytes: "Delete files in a running sandbox, clean up workspaces with force",
 };
 /** When to retry a command that exceeded the quota. Short, because most commands are. */
@@ -94,6 +98,17 @@ export class TenantQuotas {
   /** Counts a command that already runs, even beyond the quota. */
   recoverExec(owner: string): Reservation {
     return this.#take(owner, { execs: 1 });
+  }
+
+  /** Reserves a session. @throws `TENANT_QUOTA` */
+  reserveSession(owner: string): Reservation {
+    this.#assertRoom(owner, { sessions: 1 });
+    return this.recoverSession(owner);
+  }
+
+  /** Counts a session that already exists, even beyond the quota. */
+  recoverSession(owner: string): Reservation {
+    return this.#take(owner, { sessions: 1 });
   }
 
   /** A tenant's quota. */
@@ -191,6 +206,7 @@ const NOTHING: Readonly<Record<CountedQuota, number>> = {
   cpuMillis: 0,
   pids: 0,
   execs: 0,
+  sessions: 0,
 };
 
 function amountsOf({ memoryBytes, cpuMillis, pidsLimit }: Resources): Amounts {

@@ -7,6 +7,7 @@ import type { RequestedSpec } from "../sandboxes/spec.ts";
 import type { Prepared } from "../sandboxes/warm-pool.ts";
 import type { SessionBackend, SessionHost, SessionType } from "./backend.ts";
 import { parseWith } from "./parse.ts";
+import type { SessionPlaces } from "./places.ts";
 import type { SessionInit, SessionPlace, SessionRecord } from "./record.ts";
 import type { SessionKey } from "./registry.ts";
 import type { RequestedSession, SessionNames, SessionSecrets } from "./session.ts";
@@ -23,6 +24,7 @@ const MAX_COUNTS = 10_000;
 
 interface SessionCreatorParts {
   readonly sandboxes: SandboxManager;
+  readonly places: SessionPlaces;
   readonly journal: SessionJournal;
   readonly clock: Clock;
   /** The time to live if the creator sets none. */
@@ -65,23 +67,30 @@ export class SessionCreator {
   }
 
   /**
-   * Puts a session into a sandbox and initializes it. On failure it ends the session, which removes what was created.
-   * @param sandbox undefined: a sandbox of its own.
-   * @throws `SANDBOX_NOT_FOUND`, `SANDBOX_REPLACED`, `SANDBOX_NOT_RUNNING`, and what {@link SandboxManager.create} and
-   *   {@link SessionType.initialize} throw.
+   * Reserves what a session takes, until it ends.
+   * @param sandbox where it will live. Undefined: in a sandbox of its own.
+   * @throws `SANDBOX_NOT_FOUND`, `SANDBOX_REPLACED`, `SANDBOX_NOT_RUNNING`, and what {@link SessionPlaces.reserve}
+   *   throws.
    */
-  async create(
-    record: SessionRecord,
-    sandbox: RequestedSession["sandbox"],
-    signal: AbortSignal,
-  ): Promise<SessionPlace> {
+  reserve(record: SessionRecord, sandbox: RequestedSession["sandbox"]): void {
+    if (sandbox !== undefined) record.place = this.#findSandbox(record.init.owner, sandbox);
+    this.#parts.places.reserve(record);
+  }
+
+  /**
+   * Initializes a session in its sandbox, which it creates first if the session is to have its own. On failure the
+   * caller ends the session, which removes what was created.
+   * @throws what {@link SandboxManager.create} and {@link SessionType.initialize} throw.
+   */
+  async create(record: SessionRecord, signal: AbortSignal): Promise<SessionPlace> {
     let prestarted: Prepared | undefined;
-    const place = sandbox
-      ? this.#findSandbox(record.init.owner, sandbox)
-      : await this.#makeSandbox(record, signal, (prepared) => {
-          prestarted = prepared;
-        });
-    record.place = place;
+    if (record.place === undefined) {
+      record.place = await this.#makeSandbox(record, signal, (prepared) => {
+        prestarted = prepared;
+      });
+      this.#parts.places.enter(record);
+    }
+    const { place } = record;
     // The warm pool of a type holds only what that type prestarted.
     record.backend = await this.initialize(record, place, signal, prestarted as SessionBackend | undefined);
     record.state = "ACTIVE";

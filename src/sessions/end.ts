@@ -2,6 +2,7 @@ import { within } from "../base/async.ts";
 import type { Clock } from "../base/clock.ts";
 import type { Logger } from "../base/logger.ts";
 import type { SandboxManager } from "../sandboxes/manager.ts";
+import type { SessionPlaces } from "./places.ts";
 import { type SessionRecord, sessionLost } from "./record.ts";
 import type { SessionRegistry } from "./registry.ts";
 import type { SessionJournal } from "./store.ts";
@@ -14,6 +15,7 @@ const ABORT_WAIT_MS = 2_000;
 
 interface SessionEnderParts {
   readonly registry: SessionRegistry;
+  readonly places: SessionPlaces;
   readonly sandboxes: SandboxManager;
   readonly journal: SessionJournal;
   readonly clock: Clock;
@@ -36,7 +38,7 @@ export class SessionEnder {
    * @param how what happened to it, for those who use it or its sandbox.
    */
   async end(record: SessionRecord, graceMs: number, how = "was destroyed"): Promise<unknown> {
-    const { registry, journal, clock, logger } = this.#parts;
+    const { registry, places, journal, clock, logger } = this.#parts;
     record.state = "DESTROYING";
     record.stopTimer();
     const { calls, sessionId } = record;
@@ -50,6 +52,7 @@ export class SessionEnder {
     if (failure !== undefined) {
       logger.warn({ sessionId, err: failure }, "a session was not cleaned up; it is gone all the same");
     }
+    places.release(record);
     registry.remove(record);
     journal.forget(sessionId);
     return failure;

@@ -6,13 +6,15 @@ import type { Logger } from "../base/logger.ts";
 import { type Slice, type Sliced, WHOLE } from "../base/ordered-index.ts";
 import type { ProcessControl } from "../processes/control.ts";
 import type { SandboxManager, SandboxName } from "../sandboxes/manager.ts";
+import { TenantQuotas } from "../sandboxes/tenant-quotas.ts";
 import type { ServiceTime } from "../state/service-time.ts";
 import type { WriteBehind } from "../state/write-behind.ts";
 import type { SessionBackend } from "./backend.ts";
 import { checkSecrets, customNameOf, parseConfig, SessionCreator } from "./create.ts";
 import { SessionEnder } from "./end.ts";
 import { SessionExecutor, type SessionUse } from "./execute.ts";
-import { type OpenView, type SessionInit, SessionRecord, sessionLost } from "./record.ts";
+import { SessionPlaces } from "./places.ts";
+import { type OpenView, type SessionInit, type SessionPlace, SessionRecord, sessionLost } from "./record.ts";
 import { recoverSessions } from "./recover.ts";
 import { keyOf, type SessionKey, SessionRegistry } from "./registry.ts";
 import type { Reinitialized, RequestedSession, SessionResult, SessionView } from "./session.ts";
@@ -37,6 +39,8 @@ export interface ViewedSession {
 interface SessionManagerParts {
   readonly catalog: ToolCatalog;
   readonly sandboxes: SandboxManager;
+  /** Default: no tenant has a quota. */
+  readonly quotas?: TenantQuotas;
   readonly control: Pick<ProcessControl, "isEnding">;
   readonly store: SessionStore;
   readonly writeBehind: WriteBehind;
@@ -64,6 +68,7 @@ export class SessionManager {
   readonly #executor: SessionExecutor;
   readonly #locks = new KeyedLock();
   readonly #registry = new SessionRegistry();
+  readonly #places: SessionPlaces;
   readonly #closing = new AbortController();
 
   constructor(settings: SessionManagerSettings, parts: SessionManagerParts) {
@@ -73,7 +78,8 @@ export class SessionManager {
     this.#journal = new SessionJournal(parts);
     this.#clock = parts.clock;
     this.#time = parts.time;
-    const common = { ...parts, journal: this.#journal };
+    this.#places = new SessionPlaces(parts.quotas ?? new TenantQuotas(parts.clock));
+    const common = { ...parts, journal: this.#journal, places: this.#places };
     this.#creator = new SessionCreator({ ...common, defaultTtlMs: settings.sessionTtlMs });
     this.#ender = new SessionEnder({ ...common, registry: this.#registry });
     this.#executor = new SessionExecutor({ ...parts, creator: this.#creator, ender: this.#ender });
@@ -91,8 +97,23 @@ export class SessionManager {
       time: this.#time,
       slackMs: USE_KEPT_EVERY_MS,
     });
-    for (const record of records) this.#registry.add(record);
-    for (const record of leftovers) this.#ender.track(this.#ender.end(record, 0));
+    for (const record of records) {
+      // The end of an older one was cut short.
+      const older = this.#registry.get(keyOf(record));
+      if (older !== undefined) this.#ender.endLater(older);
+      this.#registry.add(record);
+      if (record.lost === undefined) this.#places.recover(record);
+      else this.#lose(record);
+    }
+    for (const record of leftovers) {
+      this.#places.recover(record);
+      this.#ender.track(this.#ender.end(record, 0));
+    }
+  }
+
+  /** Call this when a sandbox is ending. Its sessions no longer count, and the next call on each reports the loss. */
+  sandboxEnds(sandbox: SessionPlace["sandbox"]): void {
+    for (const record of this.#places.vacate(sandbox)) this.#lose(record);
   }
 
   /**
@@ -342,10 +363,11 @@ export class SessionManager {
     callerSignal: AbortSignal,
   ): Promise<SessionRecord> {
     const record = this.#record(init);
+    this.#creator.reserve(record, sandbox);
     if (!init.temporary) this.#registry.add(record);
     return this.#whileOpen(callerSignal, async (signal) => {
       try {
-        const place = await this.#creator.create(record, sandbox, signal);
+        const place = await this.#creator.create(record, signal);
         if (!init.temporary) this.#journal.keep(record.stored(place));
         return record;
       } catch (error) {
@@ -380,6 +402,11 @@ export class SessionManager {
       if (!(error instanceof BerthError)) throw error;
     }
     return sessionLost(record, "its sandbox is gone");
+  }
+
+  /** Keeps a session whose sandbox has ended, for its next call. */
+  #lose(record: SessionRecord): void {
+    for (const surplus of this.#registry.lose(record)) this.#ender.endLater(surplus);
   }
 
   async #expire(record: SessionRecord): Promise<void> {

@@ -5,6 +5,7 @@ import type { ProcessControl, Shells } from "../processes/control.ts";
 import type { ProcessManager } from "../processes/manager.ts";
 import type { JobRunner } from "../processes/shell/job.ts";
 import type { SandboxManager } from "../sandboxes/manager.ts";
+import type { TenantQuotas } from "../sandboxes/tenant-quotas.ts";
 import type { WarmSessionTarget } from "../sandboxes/warm-pool.ts";
 import type { ServiceTime } from "../state/service-time.ts";
 import type { WriteBehind } from "../state/write-behind.ts";
@@ -22,6 +23,7 @@ import { SessionViewer } from "./viewer.ts";
 
 interface SessionParts {
   readonly sandboxes: SandboxManager;
+  readonly quotas: TenantQuotas;
   readonly files: FileManager;
   readonly processes: ProcessManager;
   readonly runner: JobRunner;

@@ -1,6 +1,10 @@
+import { FairShare } from "../base/fair-share.ts";
 import { compositeKey } from "../base/ids.ts";
 import { OrderedIndex, type Position, type Slice, type Sliced } from "../base/ordered-index.ts";
 import type { SessionRecord } from "./record.ts";
+
+/** Sessions that are kept after their sandboxes have ended, so that the next call on each reports it. */
+const MAX_LOST = 10_000;
 
 /** Identifies a session: a worker has at most one of each type. */
 export interface SessionKey {
@@ -14,6 +18,8 @@ export class SessionRegistry {
   readonly #records = new Map<string, SessionRecord>();
   /** By owner; by owner and worker; by owner and type. */
   readonly #index = new OrderedIndex<SessionRecord>(positionOf);
+  /** Those whose sandboxes have ended. */
+  readonly #lost = new FairShare<SessionRecord>();
 
   /** The name of a session's lock. */
   static lockOf({ owner, workerId, resourceType }: SessionKey): string {
@@ -38,7 +44,17 @@ export class SessionRegistry {
     const name = SessionRegistry.lockOf(keyOf(record));
     if (this.#records.get(name) !== record) return;
     this.#records.delete(name);
+    this.#lost.delete(record.init.owner, record);
     for (const key of indexKeys(record)) this.#index.delete(key, record);
+  }
+
+  /**
+   * Notes that a session's sandbox has ended.
+   * @returns sessions that are too many to keep for that: the oldest of the owner with the most.
+   */
+  lose(record: SessionRecord): SessionRecord[] {
+    if (this.get(keyOf(record)) === record) this.#lost.set(record.init.owner, record);
+    return Array.from(this.#lost.beyond(MAX_LOST), ({ item }) => item);
   }
 
   /** Sessions of an owner, newest first. @param workerId undefined: all workers. @param types empty: all types. */

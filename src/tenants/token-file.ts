@@ -84,6 +84,7 @@ const quota = z
       cpus: written(parseCpus),
       pids: quotaCount(1),
       execs: quotaCount(0),
+      sessions: quotaCount(0),
       creates_per_second: z
         .number("is not a number above 0")
         .positive("is not a number above 0")
@@ -125,6 +126,7 @@ function toQuota(found: {
   readonly cpus?: number | undefined;
   readonly pids?: number | undefined;
   readonly execs?: number | undefined;
+  readonly sessions?: number | undefined;
   readonly creates_per_second?: number | undefined;
   readonly transcripts?: number | undefined;
   readonly workspaces?: number | undefined;
@@ -135,6 +137,7 @@ function toQuota(found: {
     cpuMillis: found.cpus,
     pids: found.pids,
     execs: found.execs,
+    sessions: found.sessions,
     createsPerSecond: found.creates_per_second,
     transcriptBytes: found.transcripts,
     workspaceBytes: found.workspaces,

@@ -4,6 +4,7 @@ const PYTHON = "test/integration/sessions/python.test.ts";
 const PRINTERS = "threads that print while later calls run do not crash the interpreter";
 
 const MANAGER = "src/sessions/manager.ts";
+const PLACES = "test/unit/sessions/places.test.ts";
 const SESSIONS = "test/integration/sessions/sessions.test.ts";
 const LOST = "test/integration/processes/lost-callers.test.ts";
 
@@ -657,6 +658,118 @@ export const SESSION_DEFECTS: readonly Defect[] = [
     test: {
       file: "test/unit/rpc/tool-stream.test.ts",
       title: "small parts of what was read keep none of the rest, and do not count with it",
+    },
+  },
+  {
+    name: "a sandbox has sessions without end",
+    changes: [
+      {
+        file: "src/sessions/places.ts",
+        from: "    if (place !== undefined) this.#assertRoom(place.sandbox);\n",
+        to: "",
+      },
+    ],
+    test: {
+      file: PLACES,
+      title:
+        "a sandbox has a limited number of sessions, also if they are created at once; another fits when one has ended",
+    },
+  },
+  {
+    name: "a session counts once it is ready",
+    changes: [
+      {
+        file: "src/sessions/manager.ts",
+        from: "    this.#creator.reserve(record, sandbox);\n    if (!init.temporary)",
+        to: "    this.#creator.reserve(record, sandbox);\n    this.#places.release(record);\n    if (!init.temporary)",
+      },
+      {
+        file: "src/sessions/create.ts",
+        from: '    record.state = "ACTIVE";\n',
+        to: '    record.state = "ACTIVE";\n    this.#parts.places.reserve(record);\n',
+      },
+    ],
+    test: {
+      file: PLACES,
+      title:
+        "a tenant has as many sessions as its quota allows, and no sandbox is created for one that it refuses",
+    },
+  },
+  {
+    name: "a session that has ended keeps its place",
+    changes: [{ file: "src/sessions/end.ts", from: "    places.release(record);\n", to: "" }],
+    test: { file: PLACES, title: "a session that %s gives its place back", row: "fails to start" },
+  },
+  {
+    name: "a session gives its place back while it is cleaned up",
+    changes: [
+      {
+        file: "src/sessions/end.ts",
+        from: '    record.state = "DESTROYING";\n',
+        to: '    record.state = "DESTROYING";\n    this.#parts.places.release(record);\n',
+      },
+    ],
+    test: { file: PLACES, title: "a session keeps its place until it has been cleaned up" },
+  },
+  {
+    name: "sessions of an earlier run of the service do not count",
+    changes: [
+      {
+        file: "src/sessions/manager.ts",
+        from: "      if (record.lost === undefined) this.#places.recover(record);\n",
+        to: "      if (record.lost === undefined) continue;\n",
+      },
+    ],
+    test: {
+      file: PLACES,
+      title: "sessions of an earlier run of the service count, and those that are ended then do not",
+    },
+  },
+  {
+    name: "a tenant's sessions are not held to its quota",
+    changes: [
+      {
+        file: "src/sandboxes/tenant-quotas.ts",
+        from: "    this.#assertRoom(owner, { sessions: 1 });\n",
+        to: "",
+      },
+    ],
+    test: {
+      file: PLACES,
+      title:
+        "a tenant has as many sessions as its quota allows, and no sandbox is created for one that it refuses",
+    },
+  },
+  {
+    name: "sessions count towards a quota after their sandbox has ended",
+    changes: [{ file: "src/app.ts", from: "      sessions.sandboxEnds(sandbox);\n", to: "" }],
+    test: {
+      file: "test/integration/tenants/quotas.test.ts",
+      title: "a tenant's sessions are held to its quota, in all its sandboxes together",
+    },
+  },
+  {
+    name: "sessions whose sandboxes have ended are kept without end",
+    changes: [
+      { file: "src/sessions/registry.ts", from: "const MAX_LOST = 10_000;", to: "const MAX_LOST = 1e9;" },
+    ],
+    test: {
+      file: PLACES,
+      title: "of the sessions whose sandboxes have ended, the oldest of the owner with the most give way",
+    },
+  },
+  {
+    name: "a session whose end was cut short stays when another has taken its place",
+    changes: [
+      {
+        file: "src/sessions/manager.ts",
+        from: "      if (older !== undefined) this.#ender.endLater(older);\n",
+        to: "",
+      },
+    ],
+    test: {
+      file: PLACES,
+      title: "of two stored sessions of a worker and type, the older is ended when the service starts",
     },
   },
 ];

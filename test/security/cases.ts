@@ -44,6 +44,7 @@ const POLICIES = "unit/engine/kubernetes/network-policies.test.ts";
 const EXEC = "integration/processes/exec-cases.test.ts";
 const GLOB = "unit/sessions/types/files/glob.test.ts";
 const TREE = "unit/sessions/types/browser/tree.test.ts";
+const PLACES = "unit/sessions/places.test.ts";
 const BASH = "integration/sessions/bash-hostile.test.ts";
 const ARCHIVE = "integration/files/archive.test.ts";
 const KINDS = "integration/files/kinds.test.ts";
@@ -356,6 +357,21 @@ export const SECURITY_CASES: Readonly<Record<string, readonly SecurityCase[]>> =
       "a batch of calls with large results",
       [at("unit/sessions/calls.test.ts", "has room for 32 MiB of results (in parallel: %s)")],
       "a batch gathers results of any size",
+    ),
+    hostile(
+      "sessions without end",
+      [
+        at(
+          PLACES,
+          "a sandbox has a limited number of sessions, also if they are created at once; another fits when one has ended",
+        ),
+        at(
+          PLACES,
+          "of the sessions whose sandboxes have ended, the oldest of the owner with the most give way",
+        ),
+      ],
+      "a sandbox has sessions without end",
+      "sessions whose sandboxes have ended are kept without end",
     ),
   ],
   files: [

@@ -95,6 +95,30 @@ test("a tenant is held to its quotas, also after a restart and a change of the f
   });
 });
 
+test("a tenant's sessions are held to its quota, in all its sandboxes together", async () => {
+  await setQuota("{sessions: 2}");
+  await as(0, async (ann) => {
+    await eventually(async () => (await quotasOf(ann)).sessions?.[1] === 2);
+    const boxes = await Promise.all([ann.createSandbox(), ann.createSandbox()]);
+    const create = async (worker: string, at: 0 | 1) => {
+      const resources = [{ resource_type: "files", sandbox_id: boxes[at]?.sandbox_id }];
+      const { results } = await ann.call("SessionService/CreateSessions", { worker_id: worker, resources });
+      return results[0]?.failure?.detail ?? null;
+    };
+    expect([await create("one", 0), await create("two", 1)]).toEqual([null, null]);
+    expect(await create("three", 0)).toMatchObject({
+      reason: "ERROR_REASON_TENANT_QUOTA",
+      metadata: { quota: "sessions", limit: "2", used: "2", asked: "1" },
+    });
+    expect((await quotasOf(ann)).sessions).toEqual([2, 2]);
+    // The sessions of a sandbox that ends no longer count.
+    await ann.deleteSandbox(boxes[0]?.sandbox_id ?? "");
+    expect((await quotasOf(ann)).sessions).toEqual([1, 2]);
+    boxes.reverse();
+    expect(await create("three", 0)).toBeNull();
+  });
+});
+
 const MIB = 1 << 20;
 
 test("past its disk quota a tenant gets no sandbox over a workspace and no import, until files are removed", async () => {

@@ -1,6 +1,7 @@
 import { EgressManager } from "../../../src/egress/manager.ts";
 import { EngineMonitor } from "../../../src/sandboxes/engine-monitor.ts";
 import { SandboxJournal } from "../../../src/sandboxes/journal.ts";
+import type { SandboxObserver } from "../../../src/sandboxes/lease.ts";
 import { SandboxManager, type SandboxManagerSettings } from "../../../src/sandboxes/manager.ts";
 import type { SandboxEvent, SandboxEventBody } from "../../../src/sandboxes/sandbox.ts";
 import { type MountSources, SANDBOX_DEFAULTS } from "../../../src/sandboxes/spec.ts";
@@ -30,6 +31,7 @@ export async function newManager(
   changes: Partial<SandboxManagerSettings> = {},
   world: World = newWorld(),
   mounts: MountSources = HOST_MOUNTS,
+  observer: SandboxObserver = { ready() {}, ending() {} },
 ) {
   const { engine, clock } = world;
   const log = new MemoryLog();
@@ -43,7 +45,6 @@ export async function newManager(
     warmPools: [],
     ...changes,
   };
-  const observer = { ready() {}, ending() {} };
   const parts = {
     ...state,
     journal: new SandboxJournal({ ...state, store: world.store.sandboxes }),

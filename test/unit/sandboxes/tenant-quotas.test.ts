@@ -73,14 +73,19 @@ test("a create that another quota refuses does not use the rate", () => {
   quotas.reserveSandbox("a", SMALL);
 });
 
-test("recovered sandboxes and commands count even beyond a quota, and a changed quota applies from the next reservation on", () => {
-  const { quotas, current } = newQuotas({ sandboxes: 1, execs: 0 });
+test("recovered sandboxes, commands and sessions count even beyond a quota, and a changed quota applies from the next reservation on", () => {
+  const { quotas, current } = newQuotas({ sandboxes: 1, execs: 0, sessions: 1 });
   const places = [quotas.recoverSandbox("a", SMALL), quotas.recoverSandbox("a", SMALL)];
   quotas.recoverExec("a");
-  expect(quotas.usage("a")).toEqual({ sandboxes: 2, memoryBytes: 200, cpuMillis: 1000, pids: 20, execs: 1 });
+  for (const _ of [1, 2]) quotas.recoverSession("a");
+  const ofTwo = { sandboxes: 2, memoryBytes: 200, cpuMillis: 1000, pids: 20 };
+  expect(quotas.usage("a")).toEqual({ ...ofTwo, execs: 1, sessions: 2 });
+  expect(() => quotas.reserveSession("a")).toThrow(/quota of sessions: 1, of which 2 in use/);
   places[0]?.release();
   expect(() => quotas.reserveSandbox("a", SMALL)).toThrow(/quota of sandboxes/);
   current.quota = { sandboxes: 2 };
   quotas.reserveSandbox("a", SMALL);
-  expect(quotas.usage("b")).toEqual({ sandboxes: 0, memoryBytes: 0, cpuMillis: 0, pids: 0, execs: 0 });
+  quotas.reserveSession("b").release();
+  const none = { sandboxes: 0, memoryBytes: 0, cpuMillis: 0, pids: 0, execs: 0, sessions: 0 };
+  expect(quotas.usage("b")).toEqual(none);
 });

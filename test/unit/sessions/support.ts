@@ -2,6 +2,7 @@ import { z } from "zod";
 import { untilAborted } from "../../../src/base/async.ts";
 import { invalidArgument } from "../../../src/base/errors.ts";
 import type { SandboxManager } from "../../../src/sandboxes/manager.ts";
+import { type TenantQuota, TenantQuotas } from "../../../src/sandboxes/tenant-quotas.ts";
 import {
   defineTool,
   type SessionBackend,
@@ -21,6 +22,7 @@ import {
   type ToolRequest,
   ToolRunner,
 } from "../../../src/sessions/tool-runner.ts";
+import { HOST_MOUNTS } from "../../support/host-mounts.ts";
 import { settled } from "../../support/manual-clock.ts";
 import { MemoryLog } from "../../support/memory-log.ts";
 import { mortal } from "../../support/mortal.ts";
@@ -170,6 +172,9 @@ export class SessionBench {
   log = new MemoryLog();
   /** Whether sandboxes seem to be ending. */
   isEnding = false;
+  /** Of each tenant's sessions. */
+  quota: TenantQuota = {};
+  quotas!: TenantQuotas;
   sandboxes!: SandboxManager;
   sessions!: SessionManager;
   tools!: ToolRunner;
@@ -225,16 +230,20 @@ export class SessionBench {
         clock,
         store,
       },
+      HOST_MOUNTS,
+      { ready() {}, ending: (sandbox) => this.sessions.sandboxEnds(sandbox) },
     );
     this.#stop = () => monitor.stop();
     this.log = log;
     this.sandboxes = manager;
+    this.quotas = new TenantQuotas(clock, () => this.quota);
     const catalog = new ToolCatalog(types);
     this.sessions = new SessionManager(
       { sessionTtlMs: TTL_MS, deleteGraceMs: GRACE_MS },
       {
         catalog,
         sandboxes: manager,
+        quotas: this.quotas,
         control: { isEnding: async () => this.isEnding },
         store: store.sessions,
         writeBehind: state.writeBehind,
@@ -256,6 +265,7 @@ export class SessionBench {
     types: readonly string[],
     more: Partial<RequestedSession> = {},
     signal = never,
+    worker = WORKER,
   ): Promise<SessionResult[]> {
     const asked = types.map((resourceType) => ({
       resourceType,
@@ -267,7 +277,7 @@ export class SessionBench {
       secrets: undefined,
       ...more,
     }));
-    return this.sessions.create(OWNER, WORKER, asked, signal);
+    return this.sessions.create(OWNER, worker, asked, signal);
   }
 
   /** Creates a session that does not exist yet. */

@@ -38,11 +38,11 @@ const entry = (changes: object = {}) =>
 
 test("quotas are read in the units of the options; missing ones are not set", () => {
   const { tenants } = parse(
-    "tenants:\n  a:\n    quota: {sandboxes: 0, memory: 2GiB, cpus: 1.5, pids: 9, execs: 3, creates_per_second: 0.5, transcripts: 1MiB, workspaces: 3MiB}\n  b: {quota: {}}\n  c: {}\ntokens: []\n",
+    "tenants:\n  a:\n    quota: {sandboxes: 0, memory: 2GiB, cpus: 1.5, pids: 9, execs: 3, sessions: 4, creates_per_second: 0.5, transcripts: 1MiB, workspaces: 3MiB}\n  b: {quota: {}}\n  c: {}\ntokens: []\n",
   );
   expect(Object.fromEntries(tenants)).toEqual({
     a: {
-      ...{ sandboxes: 0, memoryBytes: 2 ** 31, cpuMillis: 1500, pids: 9, execs: 3 },
+      ...{ sandboxes: 0, memoryBytes: 2 ** 31, cpuMillis: 1500, pids: 9, execs: 3, sessions: 4 },
       ...{ createsPerSecond: 0.5, transcriptBytes: 2 ** 20, workspaceBytes: 3 * 2 ** 20 },
     },
     b: {},

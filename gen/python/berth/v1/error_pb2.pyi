@@ -53,7 +53,9 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     ERROR_REASON_SANDBOX_LIMIT: _ErrorReason.ValueType  # 12
     """RESOURCE_EXHAUSTED: the server has reached its limit of sandboxes."""
     ERROR_REASON_TOO_MANY_OPERATIONS: _ErrorReason.ValueType  # 13
-    """RESOURCE_EXHAUSTED: too many calls, streams, readers or processes at once."""
+    """RESOURCE_EXHAUSTED: too many calls, streams, readers, processes or sessions
+    at once.
+    """
     ERROR_REASON_MESSAGE_TOO_LARGE: _ErrorReason.ValueType  # 14
     """RESOURCE_EXHAUSTED: a message is larger than the server accepts, or the
     results of a batch do not fit into one.
@@ -195,7 +197,9 @@ ERROR_REASON_FILE_EXISTS: ErrorReason.ValueType  # 11
 ERROR_REASON_SANDBOX_LIMIT: ErrorReason.ValueType  # 12
 """RESOURCE_EXHAUSTED: the server has reached its limit of sandboxes."""
 ERROR_REASON_TOO_MANY_OPERATIONS: ErrorReason.ValueType  # 13
-"""RESOURCE_EXHAUSTED: too many calls, streams, readers or processes at once."""
+"""RESOURCE_EXHAUSTED: too many calls, streams, readers, processes or sessions
+at once.
+"""
 ERROR_REASON_MESSAGE_TOO_LARGE: ErrorReason.ValueType  # 14
 """RESOURCE_EXHAUSTED: a message is larger than the server accepts, or the
 results of a batch do not fit into one.

@@ -1674,7 +1674,8 @@ class TenantQuotaUsage(_message.Message):
     LIMIT_FIELD_NUMBER: _builtins.int
     quota: _builtins.str
     """What the quota is for: "sandboxes", "memory_bytes", "cpu_millis", "pids",
-    "execs", "creates_per_second", "transcript_bytes" or "workspace_bytes".
+    "execs", "sessions", "creates_per_second", "transcript_bytes" or
+    "workspace_bytes".
     """
     used: _builtins.int
     """What the tenant uses, including what is being created or removed; 0 for

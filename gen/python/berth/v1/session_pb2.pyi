@@ -179,8 +179,8 @@ class SessionResource(_message.Message):
     Default: "custom_name" of the config, otherwise none.
     """
     sandbox_id: _builtins.str
-    """The sandbox it lives in, which must have what the type needs. Default: one
-    that is created for it and deleted with it.
+    """The sandbox it lives in, which must have what the type needs and fewer than
+    256 sessions. Default: one that is created for it and deleted with it.
     """
     generation: _builtins.int
     """The generation of that sandbox that the caller expects; a replaced sandbox

@@ -58,8 +58,10 @@ class SessionServiceStub:
     A result's failure is INVALID_ARGUMENT for an unknown type, a bad config,
     or secrets if the type takes none; NOT_FOUND (SANDBOX_NOT_FOUND,
     WORKSPACE_NOT_FOUND, SECRET_NOT_FOUND); FAILED_PRECONDITION
-    (SESSION_START_FAILED, SANDBOX_NOT_RUNNING, SANDBOX_REPLACED, UNSUPPORTED)
-    or as SandboxService.CreateSandbox.
+    (SESSION_START_FAILED, SANDBOX_NOT_RUNNING, SANDBOX_REPLACED, UNSUPPORTED);
+    RESOURCE_EXHAUSTED (TOO_MANY_OPERATIONS) when the sandbox has reached its
+    limit of 256 sessions, or (TENANT_QUOTA); or as
+    SandboxService.CreateSandbox.
 
     Errors: INVALID_ARGUMENT when no resource is requested, or one type twice;
     ALREADY_EXISTS (REQUEST_ID_REUSED).
@@ -196,8 +198,10 @@ class SessionServiceAsyncStub(SessionServiceStub):
     A result's failure is INVALID_ARGUMENT for an unknown type, a bad config,
     or secrets if the type takes none; NOT_FOUND (SANDBOX_NOT_FOUND,
     WORKSPACE_NOT_FOUND, SECRET_NOT_FOUND); FAILED_PRECONDITION
-    (SESSION_START_FAILED, SANDBOX_NOT_RUNNING, SANDBOX_REPLACED, UNSUPPORTED)
-    or as SandboxService.CreateSandbox.
+    (SESSION_START_FAILED, SANDBOX_NOT_RUNNING, SANDBOX_REPLACED, UNSUPPORTED);
+    RESOURCE_EXHAUSTED (TOO_MANY_OPERATIONS) when the sandbox has reached its
+    limit of 256 sessions, or (TENANT_QUOTA); or as
+    SandboxService.CreateSandbox.
 
     Errors: INVALID_ARGUMENT when no resource is requested, or one type twice;
     ALREADY_EXISTS (REQUEST_ID_REUSED).
@@ -337,8 +341,10 @@ class SessionServiceServicer(metaclass=_abc_1.ABCMeta):
         A result's failure is INVALID_ARGUMENT for an unknown type, a bad config,
         or secrets if the type takes none; NOT_FOUND (SANDBOX_NOT_FOUND,
         WORKSPACE_NOT_FOUND, SECRET_NOT_FOUND); FAILED_PRECONDITION
-        (SESSION_START_FAILED, SANDBOX_NOT_RUNNING, SANDBOX_REPLACED, UNSUPPORTED)
-        or as SandboxService.CreateSandbox.
+        (SESSION_START_FAILED, SANDBOX_NOT_RUNNING, SANDBOX_REPLACED, UNSUPPORTED);
+        RESOURCE_EXHAUSTED (TOO_MANY_OPERATIONS) when the sandbox has reached its
+        limit of 256 sessions, or (TENANT_QUOTA); or as
+        SandboxService.CreateSandbox.
 
         Errors: INVALID_ARGUMENT when no resource is requested, or one type twice;
         ALREADY_EXISTS (REQUEST_ID_REUSED).

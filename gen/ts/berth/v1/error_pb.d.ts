@@ -182,7 +182,8 @@ export enum ErrorReason {
   SANDBOX_LIMIT = 12,
 
   /**
-   * RESOURCE_EXHAUSTED: too many calls, streams, readers or processes at once.
+   * RESOURCE_EXHAUSTED: too many calls, streams, readers, processes or sessions
+   * at once.
    *
    * @generated from enum value: ERROR_REASON_TOO_MANY_OPERATIONS = 13;
    */

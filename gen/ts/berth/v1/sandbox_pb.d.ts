@@ -1353,7 +1353,8 @@ export declare const GetStatsResponseSchema: GenMessage<GetStatsResponse>;
 export declare type TenantQuotaUsage = Message<"berth.v1.TenantQuotaUsage"> & {
   /**
    * What the quota is for: "sandboxes", "memory_bytes", "cpu_millis", "pids",
-   * "execs", "creates_per_second", "transcript_bytes" or "workspace_bytes".
+   * "execs", "sessions", "creates_per_second", "transcript_bytes" or
+   * "workspace_bytes".
    *
    * @generated from field: string quota = 1;
    */

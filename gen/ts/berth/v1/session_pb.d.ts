@@ -79,8 +79,8 @@ export declare type SessionResource = Message<"berth.v1.SessionResource"> & {
   customName: string;
 
   /**
-   * The sandbox it lives in, which must have what the type needs. Default: one
-   * that is created for it and deleted with it.
+   * The sandbox it lives in, which must have what the type needs and fewer than
+   * 256 sessions. Default: one that is created for it and deleted with it.
    *
    * @generated from field: string sandbox_id = 4;
    */
@@ -1639,8 +1639,10 @@ export declare const SessionService: GenService<{
    * A result's failure is INVALID_ARGUMENT for an unknown type, a bad config,
    * or secrets if the type takes none; NOT_FOUND (SANDBOX_NOT_FOUND,
    * WORKSPACE_NOT_FOUND, SECRET_NOT_FOUND); FAILED_PRECONDITION
-   * (SESSION_START_FAILED, SANDBOX_NOT_RUNNING, SANDBOX_REPLACED, UNSUPPORTED)
-   * or as SandboxService.CreateSandbox.
+   * (SESSION_START_FAILED, SANDBOX_NOT_RUNNING, SANDBOX_REPLACED, UNSUPPORTED);
+   * RESOURCE_EXHAUSTED (TOO_MANY_OPERATIONS) when the sandbox has reached its
+   * limit of 256 sessions, or (TENANT_QUOTA); or as
+   * SandboxService.CreateSandbox.
    *
    * Errors: INVALID_ARGUMENT when no resource is requested, or one type twice;
    * ALREADY_EXISTS (REQUEST_ID_REUSED).
