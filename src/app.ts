@@ -249,7 +249,7 @@ async function compose(
     store: store.workspaces,
     storage,
     clock,
-    assertTenantRoom: (owner, signal) => workspaces.quota.assertTenantRoom(owner, signal),
+    assertTenantRoom: (owner, signal) => workspaces.quota.assertTenantRoom(owner, { signal }),
   });
   const journal = new SandboxJournal({ ...state, store: store.sandboxes });
   const sandboxes = new SandboxManager(settings, {

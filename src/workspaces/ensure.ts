@@ -58,13 +58,14 @@ export class WorkspaceEnsurer {
    */
   async ensure(name: WorkspaceName, asked: RequestedSpec, signal: AbortSignal): Promise<Ensured> {
     const spec = this.#withWorkspace(name, asked);
+    const request = { signal, arrivedMs: this.#parts.clock.monotonicMs() };
     return this.#parts.workspaces.locked(name, async () => {
       throwIfAborted(signal);
       const { record } = await this.#parts.workspaces.make(name);
       try {
         if (!this.#parts.monitor.available) throw engineDown();
         const reused = await this.#reuse(record, signal);
-        const sandbox = reused ?? (await this.#create(record, spec, signal));
+        const sandbox = reused ?? (await this.#create(record, spec, request));
         const workspace = this.#parts.workspaces.view(name);
         return { workspace, sandbox, unavailableReason: "", reused: reused !== undefined };
       } catch (error) {
@@ -113,15 +114,19 @@ export class WorkspaceEnsurer {
     return undefined;
   }
 
-  async #create(record: WorkspaceRecord, spec: SpecWithMounts, signal: AbortSignal): Promise<SandboxView> {
+  async #create(
+    record: WorkspaceRecord,
+    spec: SpecWithMounts,
+    request: { readonly signal: AbortSignal; readonly arrivedMs: number },
+  ): Promise<SandboxView> {
     const { storage, quota, users, sandboxes, store, clock } = this.#parts;
-    await quota.assertRoom(record, signal);
-    if (storage.sharing && mountsShared(spec)) await quota.assertRoom(sharedOf(record.owner), signal);
+    await quota.assertRoom(record, request);
+    if (storage.sharing && mountsShared(spec)) await quota.assertRoom(sharedOf(record.owner), request);
     const keeps = record.sandboxId !== "" && users.isFree(record);
     const sandboxId = keeps ? record.sandboxId : newId("sbx");
     // Record it first, so that after a crash in between Berth finds the sandbox.
     store.setSandbox(record, sandboxId, clock.wallMs());
-    return sandboxes.create(record.owner, spec, { sandboxId, signal });
+    return sandboxes.create(record.owner, spec, { sandboxId, signal: request.signal });
   }
 
   #withWorkspace({ workspaceId }: WorkspaceName, asked: RequestedSpec): SpecWithMounts {

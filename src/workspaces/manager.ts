@@ -251,7 +251,7 @@ export class WorkspaceManager {
     using _ = transfers.stream(name.owner);
     const { record } = await workspaces.locked(name, () => workspaces.make(name));
     if (options.replace) this.#assertUnused(name);
-    else await quota.assertRoom(record, options.signal);
+    else await quota.assertRoom(record, { signal: options.signal });
     using incoming = quota.incoming(record, options);
     const { admit } = incoming;
     const staged = await storage.stage(record, chunks, { admit, signal: options.signal });

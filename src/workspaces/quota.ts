@@ -1,7 +1,9 @@
-import { rest, untilAborted } from "../base/async.ts";
+import { rest } from "../base/async.ts";
+import type { Clock } from "../base/clock.ts";
 import { BerthError } from "../base/errors.ts";
 import type { Logger } from "../base/logger.ts";
 import type { TenantQuotas } from "../sandboxes/tenant-quotas.ts";
+import { REST_FACTOR, Rechecks, type RoomRequest } from "./rechecks.ts";
 import type { WorkspaceSandboxes } from "./sandboxes.ts";
 import type { WorkspaceStorage } from "./storage.ts";
 import type { WorkspaceRecord, WorkspaceStore } from "./store.ts";
@@ -39,8 +41,6 @@ interface Incoming extends Disposable {
 
 /** Pause between two rounds over all directories. */
 const ROUND_MS = 60_000;
-/** After a measurement the watch rests this many times as long as that took, so it uses at most a tenth of one CPU. */
-const REST_FACTOR = 9;
 
 /**
  * Measures workspaces and shared directories. Also watches their quotas: the file system may not enforce them, and root
@@ -59,8 +59,7 @@ export class WorkspaceQuota {
   readonly #shared = new Map<string, number>();
   /** Bytes of running imports, by owner. */
   readonly #incoming = new Map<string, number>();
-  /** Running measurements of everything an owner has. */
-  readonly #measuring = new Map<string, Promise<void>>();
+  readonly #rechecks: Rechecks;
   #watching: Promise<void> = Promise.resolve();
 
   constructor(parts: {
@@ -68,12 +67,14 @@ export class WorkspaceQuota {
     readonly storage: WorkspaceStorage;
     readonly users: WorkspaceSandboxes;
     readonly quotas: TenantQuotas;
+    readonly clock: Clock;
     readonly logger: Logger;
   }) {
     this.#store = parts.store;
     this.#storage = parts.storage;
     this.#users = parts.users;
     this.#quotas = parts.quotas;
+    this.#rechecks = new Rechecks(parts.clock);
     this.#logger = parts.logger;
   }
 
@@ -144,19 +145,19 @@ export class WorkspaceQuota {
    * been deleted since.
    * @throws `NO_SPACE`, `TENANT_QUOTA`
    */
-  async assertRoom(name: WorkspaceName, signal?: AbortSignal): Promise<void> {
-    await this.assertTenantRoom(name.owner, signal);
+  async assertRoom(name: WorkspaceName, request: RoomRequest = {}): Promise<void> {
+    await this.assertTenantRoom(name.owner, request);
     const { quotaBytes } = this.#storage.quotaOf(name);
     if (quotaBytes === undefined) return;
-    const known = this.#store.find(name)?.sizeBytes ?? 0;
-    if (known <= quotaBytes) return;
-    const sizeBytes = await this.measure(name, signal);
-    if (sizeBytes > quotaBytes) throw pastQuota(name, sizeBytes, quotaBytes);
+    const sizeBytes = (): number => this.#store.find(name)?.sizeBytes ?? 0;
+    if (sizeBytes() <= quotaBytes) return;
+    await this.#rechecks.run(workspaceKey(name), () => this.measure(name, this.#stop.signal), request);
+    if (sizeBytes() > quotaBytes) throw pastQuota(name, sizeBytes(), quotaBytes);
   }
 
   /** Refuses a tenant over its quota. Measures again before it refuses. @throws `TENANT_QUOTA` */
-  assertTenantRoom(owner: string, signal?: AbortSignal): Promise<void> {
-    return this.#assertOwnerRoom(owner, () => 0, signal);
+  assertTenantRoom(owner: string, request: RoomRequest = {}): Promise<void> {
+    return this.#assertOwnerRoom(owner, () => 0, request);
   }
 
   /** Refuses an addition of `bytes` that would exceed the quota of the directory. @throws `NO_SPACE` */
@@ -183,7 +184,7 @@ export class WorkspaceQuota {
         const replaced = replace ? this.#store.find(name)?.sizeBytes : 0;
         return bytes - reserved - (replaced ?? 0);
       };
-      await this.#assertOwnerRoom(owner, added, signal);
+      await this.#assertOwnerRoom(owner, added, { signal });
       // Others may have taken the space meanwhile.
       this.#quotas.assertWorkspaceRoom(owner, this.ownerBytes(owner), added());
       reserve(bytes);
@@ -203,21 +204,16 @@ export class WorkspaceQuota {
     this.#store.setSize(fork, sizeBytes);
     const { quotaBytes = Number.POSITIVE_INFINITY } = this.#storage.quotaOf(fork);
     if (sizeBytes > quotaBytes) throw pastQuota(fork, sizeBytes, quotaBytes);
-    await this.assertTenantRoom(fork.owner, signal);
+    await this.assertTenantRoom(fork.owner, { signal });
     const { workspaceBytes = Number.POSITIVE_INFINITY } = this.#quotas.quotaOf(fork.owner);
     return Math.min(quotaBytes, workspaceBytes - this.ownerBytes(fork.owner) + sizeBytes);
   }
 
   /** @param added bytes to be added, computed from the latest measurements. */
-  async #assertOwnerRoom(owner: string, added: () => number, signal?: AbortSignal): Promise<void> {
+  async #assertOwnerRoom(owner: string, added: () => number, request: RoomRequest): Promise<void> {
     const limit = this.#quotas.quotaOf(owner).workspaceBytes;
     if (limit === undefined || this.ownerBytes(owner) + added() <= limit) return;
-    let measuring = this.#measuring.get(owner);
-    if (measuring === undefined) {
-      measuring = this.#measureAll(owner).finally(() => this.#measuring.delete(owner));
-      this.#measuring.set(owner, measuring);
-    }
-    await untilAborted(measuring, signal);
+    await this.#rechecks.run(owner, () => this.#measureAll(owner), request);
     this.#quotas.assertWorkspaceRoom(owner, this.ownerBytes(owner), added());
   }
 

@@ -92,8 +92,8 @@ export const TENANT_DEFECTS: readonly Defect[] = [
     changes: [
       {
         file: "src/workspaces/quota.ts",
-        from: "signal);\n    this.#quotas.assertWorkspaceRoom(owner, this.ownerBytes(owner), added());\n",
-        to: "signal);\n",
+        from: "request);\n    this.#quotas.assertWorkspaceRoom(owner, this.ownerBytes(owner), added());\n",
+        to: "request);\n",
       },
     ],
     test: {

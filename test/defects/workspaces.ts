@@ -5,6 +5,7 @@ const SHARED_QUOTA = "test/integration/workspaces/shared-quota.test.ts";
 const SHARED_IS_TOLD =
   "past its watched quota a shared directory is reported, and workspaces get no new sandbox";
 const SANDBOXES = "test/integration/workspaces/sandboxes.test.ts";
+const QUOTA = "test/unit/workspaces/quota.test.ts";
 const DIFF = "test/integration/workspaces/diff.test.ts";
 
 /** Those of the original WorkspaceManager, and those that Berth's own had. */
@@ -335,7 +336,7 @@ export const WORKSPACE_DEFECTS: readonly Defect[] = [
     changes: [
       {
         file: "src/workspaces/ensure.ts",
-        from: "    if (storage.sharing && mountsShared(spec)) await quota.assertRoom(sharedOf(record.owner), signal);\n",
+        from: "    if (storage.sharing && mountsShared(spec)) await quota.assertRoom(sharedOf(record.owner), request);\n",
         to: "",
       },
     ],
@@ -429,6 +430,50 @@ export const WORKSPACE_DEFECTS: readonly Defect[] = [
     test: {
       file: "test/integration/workspaces/quota-measuring.test.ts",
       title: "a workspace that was deleted and created again is reported again when it exceeds its quota",
+    },
+  },
+  {
+    name: "each refused call measures its tenant's workspaces",
+    changes: [
+      {
+        file: "src/workspaces/rechecks.ts",
+        from: "    await this.#rests.get(key)?.over;\n",
+        to: "",
+      },
+    ],
+    test: {
+      file: QUOTA,
+      title: "callers who repeat a refused call cause few measurements: %s",
+      row: "long ones",
+    },
+  },
+  {
+    name: "a call that waited while its workspace was measured has it measured again",
+    changes: [
+      {
+        file: "src/workspaces/ensure.ts",
+        from: "const request = { signal, arrivedMs: this.#parts.clock.monotonicMs() };",
+        to: "const request = { signal, arrivedMs: Number.POSITIVE_INFINITY };",
+      },
+    ],
+    test: {
+      file: QUOTA,
+      title:
+        "calls that wait for their workspace's lock while it is measured are refused without another measurement",
+    },
+  },
+  {
+    name: "a call after a deletion of files is refused by an older measurement",
+    changes: [
+      {
+        file: "src/workspaces/rechecks.ts",
+        from: "last.measuredFromMs >= arrivedMs) return;",
+        to: "last.measuredFromMs >= 0) return;",
+      },
+    ],
+    test: {
+      file: QUOTA,
+      title: "a caller who deletes files after a refusal is not refused again, and waits seconds at most",
     },
   },
 ];

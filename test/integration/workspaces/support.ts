@@ -34,7 +34,7 @@ export async function openWorkspaces(
   await storage.prepare();
   const mounts = new WorkspaceMounts({
     ...{ ...own, storage },
-    assertTenantRoom: (owner, signal) => parts.quota.assertTenantRoom(owner, signal),
+    assertTenantRoom: (owner, signal) => parts.quota.assertTenantRoom(owner, { signal }),
   });
   const world = newWorld();
   const { manager, monitor, events } = await newManager({}, world, mounts);
