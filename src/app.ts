@@ -122,7 +122,7 @@ async function start(settings: AppSettings, store: Store, logger: Logger): Promi
     await service.processes.recover();
     service.sandboxes.start();
     service.state.start();
-    service.sessions.recover();
+    await service.sessions.recover();
     service.runs.recover();
     void service.workspaces.workspaces.start();
   };

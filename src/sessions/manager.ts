@@ -89,25 +89,33 @@ export class SessionManager {
    * Recovers the stored sessions, after the sandboxes have recovered. Sessions with a live sandbox continue, and get a
    * new backend at their next call. The others end, and the next call on them says so.
    */
-  recover(): void {
+  async recover(): Promise<void> {
     const newRecord = (init: SessionInit): SessionRecord => this.#record(init);
-    const { records, leftovers } = recoverSessions(this.#journal.load(), newRecord, {
+    const recovered = recoverSessions(this.#journal.load(), newRecord, {
       catalog: this.#catalog,
       sandboxes: this.#sandboxes,
       time: this.#time,
       slackMs: USE_KEPT_EVERY_MS,
     });
-    for (const record of records) {
+    for (const { record, isLeftover } of recovered) {
+      if (isLeftover) {
+        this.#places.recover(record);
+        this.#ender.track(this.#ender.end(record, 0));
+        continue;
+      }
       // The end of an older one was cut short.
       const older = this.#registry.get(keyOf(record));
       if (older !== undefined) this.#ender.endLater(older);
       this.#registry.add(record);
-      if (record.lost === undefined) this.#places.recover(record);
-      else this.#lose(record);
-    }
-    for (const record of leftovers) {
-      this.#places.recover(record);
-      this.#ender.track(this.#ender.end(record, 0));
+      if (record.lost === undefined) {
+        this.#places.recover(record);
+        continue;
+      }
+      for (const surplus of this.#registry.lose(record)) {
+        this.#registry.remove(surplus);
+        // End it before the next is read, so that they never take more memory than those that are kept.
+        await this.#ender.end(surplus, 0);
+      }
     }
   }
 

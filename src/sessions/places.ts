@@ -6,11 +6,13 @@ import type { SessionPlace, SessionRecord } from "./record.ts";
 
 /** Sessions of one sandbox, those being created and ended included. */
 const MAX_SESSIONS = 256;
+/** Size of their configs and secrets' names. */
+const MAX_BYTES = 4 * 1024 * 1024;
 
 type SandboxOfSession = SessionPlace["sandbox"];
 
 /**
- * Limits how many sessions a sandbox has, and how many a tenant. A session counts from before anything is created for it
+ * Limits how many sessions a sandbox has, how large they are together, and how many a tenant has. A session counts from before anything is created for it
  * until it is cleaned up or its sandbox ends. A temporary session does not count for its tenant: it has a sandbox of its
  * own, and ends with its call.
  */
@@ -29,7 +31,7 @@ export class SessionPlaces {
    */
   reserve(record: SessionRecord): void {
     const { place, init } = record;
-    if (place !== undefined) this.#assertRoom(place.sandbox);
+    if (place !== undefined) this.#assertRoom(place.sandbox, record);
     if (!init.temporary) this.#shares.set(record, this.#quotas.reserveSession(init.owner));
     this.enter(record);
   }
@@ -67,14 +69,21 @@ export class SessionPlaces {
     return sessions;
   }
 
-  #assertRoom(sandbox: SandboxOfSession): void {
-    if ((this.#bySandbox.get(keyOf(sandbox))?.size ?? 0) < MAX_SESSIONS) return;
-    throw new BerthError(
-      "TOO_MANY_OPERATIONS",
-      `The sandbox has reached its limit of ${MAX_SESSIONS} sessions. Destroy one, or use another sandbox.`,
-      { metadata: { limit: String(MAX_SESSIONS) } },
-    );
+  #assertRoom(sandbox: SandboxOfSession, { bytes }: SessionRecord): void {
+    const sessions = [...(this.#bySandbox.get(keyOf(sandbox)) ?? [])];
+    const size = sessions.reduce((sum, session) => sum + session.bytes, bytes);
+    if (sessions.length >= MAX_SESSIONS) throw full(`${MAX_SESSIONS} sessions`, MAX_SESSIONS);
+    if (size > MAX_BYTES)
+      throw full(`${MAX_BYTES} bytes for the configs and secrets of its sessions`, MAX_BYTES);
   }
+}
+
+function full(what: string, limit: number): BerthError {
+  return new BerthError(
+    "TOO_MANY_OPERATIONS",
+    `The sandbox has reached its limit of ${what}. Destroy one, or use another sandbox.`,
+    { metadata: { limit: String(limit) } },
+  );
 }
 
 function keyOf({ owner, sandboxId, generation }: SandboxOfSession): string {

@@ -6,13 +6,15 @@ import { type SessionInit, type SessionRecord, sessionLost } from "./record.ts";
 import type { StoredSession } from "./store.ts";
 import type { ToolCatalog } from "./tool-catalog.ts";
 
-/**
- * Creates records of the stored sessions.
- * @returns `records`: sessions that continue, or whose next call reports that they were lost; `leftovers`: sessions
- *   that must be ended.
- */
-export function recoverSessions(
-  stored: readonly StoredSession[],
+/** A stored session: one that continues, or whose next call reports that it was lost, or one that must be ended. */
+interface Recovered {
+  readonly record: SessionRecord;
+  readonly isLeftover: boolean;
+}
+
+/** Creates records of the stored sessions, one after another. */
+export function* recoverSessions(
+  stored: Iterable<StoredSession>,
   newRecord: (init: SessionInit) => SessionRecord,
   parts: {
     readonly catalog: ToolCatalog;
@@ -21,26 +23,25 @@ export function recoverSessions(
     /** How much later than stored a session may have been used. */
     readonly slackMs: number;
   },
-): { records: SessionRecord[]; leftovers: SessionRecord[] } {
-  const records: SessionRecord[] = [];
-  const leftovers: SessionRecord[] = [];
+): Generator<Recovered> {
   for (const session of stored) {
     const type = parts.catalog.types.find((entry) => entry.type.name === session.resourceType)?.type;
     const { owner, sandboxId, generation, ownsSandbox } = session;
     const place = { sandbox: { owner, sandboxId, generation }, owned: ownsSandbox };
-    const record = newRecord(initOf(session, type ?? unknownType(session.resourceType)));
-    record.place = place;
     const leftMs = session.lastUsedAtMs + session.ttlMs + parts.slackMs - parts.time.nowMs();
-    if (type === undefined || session.temporary || !session.initialized || leftMs <= 0) {
-      leftovers.push(record);
+    const isLeftover = type === undefined || session.temporary || !session.initialized || leftMs <= 0;
+    const init = initOf(session, type ?? unknownType(session.resourceType));
+    const record = newRecord(isLeftover ? { ...init, config: {}, secrets: undefined } : init);
+    record.place = place;
+    if (isLeftover) {
+      yield { record, isLeftover };
       continue;
     }
     if (!isUsable(place.sandbox, parts.sandboxes))
       record.lost = sessionLost(record, "the server was restarted, and its sandbox is gone");
     record.resume(session, leftMs);
-    records.push(record);
+    yield { record, isLeftover };
   }
-  return { records, leftovers };
 }
 
 function initOf(stored: StoredSession, type: SessionType): SessionInit {

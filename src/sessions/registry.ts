@@ -3,8 +3,12 @@ import { compositeKey } from "../base/ids.ts";
 import { OrderedIndex, type Position, type Slice, type Sliced } from "../base/ordered-index.ts";
 import type { SessionRecord } from "./record.ts";
 
-/** Sessions that are kept after their sandboxes have ended, so that the next call on each reports it. */
+/**
+ * Sessions that are kept after their sandboxes have ended, so that the next call on each reports it. A large one counts
+ * as several.
+ */
 const MAX_LOST = 10_000;
+const BYTES_OF_ONE = 4096;
 
 /** Identifies a session: a worker has at most one of each type. */
 export interface SessionKey {
@@ -53,7 +57,8 @@ export class SessionRegistry {
    * @returns sessions that are too many to keep for that: the oldest of the owner with the most.
    */
   lose(record: SessionRecord): SessionRecord[] {
-    if (this.get(keyOf(record)) === record) this.#lost.set(record.init.owner, record);
+    const size = 1 + Math.floor(record.bytes / BYTES_OF_ONE);
+    if (this.get(keyOf(record)) === record) this.#lost.set(record.init.owner, record, size);
     return Array.from(this.#lost.beyond(MAX_LOST), ({ item }) => item);
   }
 

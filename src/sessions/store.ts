@@ -45,18 +45,25 @@ export class SessionStore {
     this.#database = database;
   }
 
-  /** Every session, oldest first. */
-  load(): StoredSession[] {
-    const rows = this.#database
-      .prepare("SELECT session, used_ms, used_at FROM sessions ORDER BY created_ms, session_id")
+  /** Every session, oldest first. Reads one at a time, because they can be large. They may be changed meanwhile. */
+  *load(): Generator<StoredSession> {
+    const ids = this.#database
+      .prepare("SELECT session_id FROM sessions ORDER BY created_ms, session_id")
       .all();
-    return rows.map(({ session, used_ms, used_at }) => ({
-      // Versions that did not store this stored a session only once it was initialized.
-      initialized: true,
-      ...(JSON.parse(this.#database.seal.openText(session)) as OlderSession),
-      lastUsedTimeMs: Number(used_ms),
-      lastUsedAtMs: Number(used_at),
-    }));
+    const read = this.#database.prepare(
+      "SELECT session, used_ms, used_at FROM sessions WHERE session_id = ?",
+    );
+    for (const { session_id } of ids) {
+      const row = read.get(session_id as string);
+      if (row === undefined) continue;
+      yield {
+        // Versions that did not store this stored a session only once it was initialized.
+        initialized: true,
+        ...(JSON.parse(this.#database.seal.openText(row.session)) as OlderSession),
+        lastUsedTimeMs: Number(row.used_ms),
+        lastUsedAtMs: Number(row.used_at),
+      };
+    }
   }
 
   /** Adds or replaces a session. */
@@ -118,8 +125,8 @@ export class SessionJournal {
     this.#parts = parts;
   }
 
-  /** The sessions of earlier runs of the service, oldest first. */
-  load(): StoredSession[] {
+  /** The sessions of earlier runs of the service, oldest first. See {@link SessionStore.load}. */
+  load(): Iterable<StoredSession> {
     return this.#parts.store.load();
   }
 

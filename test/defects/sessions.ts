@@ -665,7 +665,7 @@ export const SESSION_DEFECTS: readonly Defect[] = [
     changes: [
       {
         file: "src/sessions/places.ts",
-        from: "    if (place !== undefined) this.#assertRoom(place.sandbox);\n",
+        from: "    if (place !== undefined) this.#assertRoom(place.sandbox, record);\n",
         to: "",
       },
     ],
@@ -716,13 +716,60 @@ export const SESSION_DEFECTS: readonly Defect[] = [
     changes: [
       {
         file: "src/sessions/manager.ts",
-        from: "      if (record.lost === undefined) this.#places.recover(record);\n",
-        to: "      if (record.lost === undefined) continue;\n",
+        from: "      if (record.lost === undefined) {\n        this.#places.recover(record);\n",
+        to: "      if (record.lost === undefined) {\n",
       },
     ],
     test: {
       file: PLACES,
       title: "sessions of an earlier run of the service count, and those that are ended then do not",
+    },
+  },
+  {
+    name: "the sessions of a sandbox are large together",
+    changes: [{ file: "src/sessions/places.ts", from: "if (size > MAX_BYTES)", to: "if (false)" }],
+    test: {
+      file: PLACES,
+      title: "the sessions of a sandbox have a limited size together, which ends with each",
+    },
+  },
+  {
+    name: "a large session whose sandbox has ended counts like a small one",
+    changes: [
+      { file: "src/sessions/registry.ts", from: "1 + Math.floor(record.bytes / BYTES_OF_ONE)", to: "1" },
+    ],
+    test: {
+      file: PLACES,
+      title:
+        "of large sessions whose sandboxes have ended fewer are kept, also those of an earlier run of the service",
+    },
+  },
+  {
+    name: "the name of a variable with a secret is as long as a value",
+    changes: [
+      {
+        file: "src/rpc/validate/fields.ts",
+        from: "const MAX_SECRET_VARIABLE_BYTES = 256;",
+        to: "const MAX_SECRET_VARIABLE_BYTES = 128 * 1024;",
+      },
+    ],
+    test: {
+      file: "test/unit/rpc/validate/environment.test.ts",
+      title: "a variable that holds a secret has a name of at most 256 bytes",
+    },
+  },
+  {
+    name: "the environment of a session is larger than that of a command",
+    changes: [
+      {
+        file: "src/sessions/types/common.ts",
+        from: "bytesOf(env) <= MAX_ENVIRONMENT_BYTES",
+        to: "true",
+      },
+    ],
+    test: {
+      file: "test/unit/sessions/types/config.test.ts",
+      title: "the environment in a config is limited like that of a command",
     },
   },
   {

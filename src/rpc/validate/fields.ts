@@ -214,9 +214,11 @@ export function environment(
 }
 
 const MAX_SECRET_VARIABLES = 64;
+/** Variables with secrets are kept as long as what has them: a short name suffices for each. */
+const MAX_SECRET_VARIABLE_BYTES = 256;
 
 /**
- * Validates variables with the names of the secrets whose values they get: at most 64.
+ * Validates variables with the names of the secrets whose values they get: at most 64, with names of at most 256 bytes.
  *
  * @throws BerthError `INVALID_ARGUMENT` that names the variable
  */
@@ -233,6 +235,7 @@ export function secretReferences(
   }
   for (const [variable, name] of names) {
     const at = `${field}[${JSON.stringify(variable.slice(0, 100))}]`;
+    checkText(at, variable, MAX_SECRET_VARIABLE_BYTES);
     if (name === "") throw invalidArgument(at, "names no secret");
     checkText(at, name, 253);
   }

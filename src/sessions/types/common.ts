@@ -6,6 +6,9 @@ const MIB = 1024 * 1024;
 
 /** The longest environment string that Linux accepts. */
 const MAX_VARIABLE_BYTES = 128 * 1024;
+/** The same limits as for the environment of a command. */
+const MAX_VARIABLES = 1024;
+const MAX_ENVIRONMENT_BYTES = 768 * 1024;
 
 /** Fields that every type's config may have. */
 export const baseConfig = z.strictObject({
@@ -32,7 +35,17 @@ export const envConfig = z
     (env) => Object.entries(env).every(([name, value]) => name.length + value.length < MAX_VARIABLE_BYTES),
     `a variable has at most ${MAX_VARIABLE_BYTES} bytes`,
   )
+  .refine((env) => Object.keys(env).length <= MAX_VARIABLES, `at most ${MAX_VARIABLES} variables are allowed`)
+  .refine((env) => bytesOf(env) <= MAX_ENVIRONMENT_BYTES, `has at most ${MAX_ENVIRONMENT_BYTES} bytes`)
   .describe("Environment variables, over the sandbox's.");
+
+/** With the `=` and the NUL of each variable. */
+function bytesOf(env: Readonly<Record<string, string>>): number {
+  return Object.entries(env).reduce(
+    (sum, [name, value]) => sum + Buffer.byteLength(name) + Buffer.byteLength(value) + 2,
+    0,
+  );
+}
 
 /** How long a command may run, in seconds. */
 export const timeoutParam = z

@@ -2,7 +2,7 @@ import { expect, test } from "vitest";
 import { BerthError } from "../../../src/base/errors.ts";
 import { SessionRecord } from "../../../src/sessions/record.ts";
 import { SessionRegistry } from "../../../src/sessions/registry.ts";
-import type { SessionResult } from "../../../src/sessions/session.ts";
+import type { RequestedSession, SessionResult, SessionSecrets } from "../../../src/sessions/session.ts";
 import { ServiceTime } from "../../../src/state/service-time.ts";
 import { ManualClock, settled } from "../../support/manual-clock.ts";
 import { memoryStore } from "../../support/memory-store.ts";
@@ -11,6 +11,8 @@ import { FakeType, gate, never, SessionBench, WORKER } from "./support.ts";
 
 const MAX_SESSIONS = 256;
 const MAX_LOST = 10_000;
+/** Of the configs and secrets of the sessions in a sandbox. */
+const MAX_BYTES = 4 * 1024 * 1024;
 const isFull = {
   status: "FAILED",
   failure: { reason: "TOO_MANY_OPERATIONS", metadata: { limit: String(MAX_SESSIONS) } },
@@ -25,13 +27,18 @@ async function crowd(bench: SessionBench, worker = "worker") {
   const { sandboxId } = await bench.sandboxes.create(OWNER, {}, { signal: never });
   const sandbox = { sandboxId };
   let workers = 0;
-  const join = async (): Promise<SessionResult> => {
-    const [result] = await bench.create(["shell"], { sandbox }, never, `${worker} ${workers++}`);
+  const join = async (more: Partial<RequestedSession> = {}): Promise<SessionResult> => {
+    const [result] = await bench.create(["shell"], { sandbox, ...more }, never, `${worker} ${workers++}`);
     if (result === undefined) throw new Error("no result");
     return result;
   };
-  const fill = (count: number) => Promise.all(Array.from({ length: count }, join));
+  const fill = (count: number) => Promise.all(Array.from({ length: count }, () => join()));
   return { sandboxId, join, fill };
+}
+
+/** Secrets whose names take `bytes`. */
+function secretsOf(bytes: number): SessionSecrets {
+  return { env: { TOKEN: "x".repeat(bytes) }, redact: false };
 }
 
 function statuses(results: readonly SessionResult[]): Record<string, number> {
@@ -67,6 +74,22 @@ test("a sandbox has a limited number of sessions, also if they are created at on
     never,
   );
   expect(await join()).toMatchObject(isFull);
+});
+
+test("the sessions of a sandbox have a limited size together, which ends with each", async () => {
+  const bench = await SessionBench.start();
+  bench.shell.takesSecrets = true;
+  const { join, fill } = await crowd(bench);
+  const half = { secrets: secretsOf(MAX_BYTES / 2 - 1024) };
+  expect([await join(half), await join(half)]).toMatchObject([{ status: "CREATED" }, { status: "CREATED" }]);
+  expect(statuses(await fill(10))).toEqual({ CREATED: 10 });
+  const metadata = { limit: String(MAX_BYTES) };
+  expect(await join(half)).toMatchObject({
+    status: "FAILED",
+    failure: { reason: "TOO_MANY_OPERATIONS", metadata },
+  });
+  await bench.sessions.destroy(OWNER, "worker 0", []);
+  expect(await join(half)).toMatchObject({ status: "CREATED" });
 });
 
 test("a session keeps its place until it has been cleaned up", async () => {
@@ -178,6 +201,20 @@ test("of the sessions whose sandboxes have ended, the oldest of the owner with t
   // A session that is gone needs no place.
   registry.remove(replaced);
   expect(registry.lose(replaced)).toEqual([]);
+});
+
+test("of large sessions whose sandboxes have ended fewer are kept, also those of an earlier run of the service", async () => {
+  const bench = await SessionBench.start();
+  const { sandboxId, fill } = await crowd(bench);
+  await fill(3);
+  const { sessions } = bench.world.store;
+  for (const session of sessions.load()) {
+    if (session.workerId !== "worker 2") sessions.put({ ...session, secrets: secretsOf(20 << 20) });
+  }
+  await bench.kill();
+  bench.engine.vanish(bench.refOf(sandboxId));
+  await bench.begin();
+  expect(Array.from(sessions.load(), ({ workerId }) => workerId)).toEqual(["worker 1", "worker 2"]);
 });
 
 test("of two stored sessions of a worker and type, the older is ended when the service starts", async () => {

@@ -136,7 +136,7 @@ describe("a shutdown", () => {
     const usedMs = bench.clock.wallMs();
     await stop(bench, true);
     await bench.clock.advance(1_000);
-    expect(bench.world.store.sessions.load()).toMatchObject([{ sessionId, lastUsedTimeMs: usedMs }]);
+    expect([...bench.world.store.sessions.load()]).toMatchObject([{ sessionId, lastUsedTimeMs: usedMs }]);
     // Also if another restart follows before it is used.
     for (let restarts = 0; restarts < 2; restarts++) {
       await bench.restart();

@@ -83,6 +83,7 @@ export class FakeType implements SessionType {
     keeps: z.boolean().optional(),
   });
   readonly sandbox = {};
+  takesSecrets = false;
   /** Backends, in the order in which they were initialized. */
   readonly backends: FakeBackend[] = [];
   /** Runs of `wait`, in the order in which they started. */
@@ -256,7 +257,7 @@ export class SessionBench {
     await manager.recover();
     manager.start();
     state.start();
-    this.sessions.recover();
+    await this.sessions.recover();
     await settled();
   }
 
@@ -314,7 +315,7 @@ export class SessionBench {
 
   /** Ids of the sessions in the store. */
   get stored(): string[] {
-    return this.world.store.sessions.load().map(({ sessionId }) => sessionId);
+    return Array.from(this.world.store.sessions.load(), ({ sessionId }) => sessionId);
   }
 
   /** Ids of the sandboxes that the engine has. */

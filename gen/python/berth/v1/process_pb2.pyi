@@ -383,7 +383,7 @@ class ExecRequest(_message.Message):
         """Environment variables whose values are secrets of the server: maps the
         variable's name to the secret's name. Overrides env and the sandbox's
         environment. The value is inserted when the command starts, and stored
-        nowhere.
+        nowhere. At most 64 variables, with names of at most 256 bytes.
         """
 
     def __init__(
@@ -711,7 +711,7 @@ class RunCommandRequest(_message.Message):
         """Environment variables whose values are secrets of the server: maps the
         variable's name to the secret's name. Overrides env and the sandbox's
         environment. The value is inserted when the command starts, and stored
-        nowhere.
+        nowhere. At most 64 variables, with names of at most 256 bytes.
         """
 
     def __init__(

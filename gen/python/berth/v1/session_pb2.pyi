@@ -139,7 +139,8 @@ class SessionSecrets(_message.Message):
         """Environment variables whose values are secrets of the server: maps the
         variable's name to the secret's name. Overrides the config's env and the
         sandbox's environment. The value is inserted each time the interpreter
-        starts, and stored nowhere.
+        starts, and stored nowhere. At most 64 variables, with names of at most 256
+        bytes.
         """
 
     def __init__(

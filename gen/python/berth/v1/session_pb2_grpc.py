@@ -110,8 +110,8 @@ class SessionServiceServicer(object):
         WORKSPACE_NOT_FOUND, SECRET_NOT_FOUND); FAILED_PRECONDITION
         (SESSION_START_FAILED, SANDBOX_NOT_RUNNING, SANDBOX_REPLACED, UNSUPPORTED);
         RESOURCE_EXHAUSTED (TOO_MANY_OPERATIONS) when the sandbox has reached its
-        limit of 256 sessions, or (TENANT_QUOTA); or as
-        SandboxService.CreateSandbox.
+        limit of 256 sessions, or of 4 MiB for their configs and secrets' names as
+        JSON, or (TENANT_QUOTA); or as SandboxService.CreateSandbox.
 
         Errors: INVALID_ARGUMENT when no resource is requested, or one type twice;
         ALREADY_EXISTS (REQUEST_ID_REUSED).

@@ -60,8 +60,8 @@ class SessionServiceStub:
     WORKSPACE_NOT_FOUND, SECRET_NOT_FOUND); FAILED_PRECONDITION
     (SESSION_START_FAILED, SANDBOX_NOT_RUNNING, SANDBOX_REPLACED, UNSUPPORTED);
     RESOURCE_EXHAUSTED (TOO_MANY_OPERATIONS) when the sandbox has reached its
-    limit of 256 sessions, or (TENANT_QUOTA); or as
-    SandboxService.CreateSandbox.
+    limit of 256 sessions, or of 4 MiB for their configs and secrets' names as
+    JSON, or (TENANT_QUOTA); or as SandboxService.CreateSandbox.
 
     Errors: INVALID_ARGUMENT when no resource is requested, or one type twice;
     ALREADY_EXISTS (REQUEST_ID_REUSED).
@@ -200,8 +200,8 @@ class SessionServiceAsyncStub(SessionServiceStub):
     WORKSPACE_NOT_FOUND, SECRET_NOT_FOUND); FAILED_PRECONDITION
     (SESSION_START_FAILED, SANDBOX_NOT_RUNNING, SANDBOX_REPLACED, UNSUPPORTED);
     RESOURCE_EXHAUSTED (TOO_MANY_OPERATIONS) when the sandbox has reached its
-    limit of 256 sessions, or (TENANT_QUOTA); or as
-    SandboxService.CreateSandbox.
+    limit of 256 sessions, or of 4 MiB for their configs and secrets' names as
+    JSON, or (TENANT_QUOTA); or as SandboxService.CreateSandbox.
 
     Errors: INVALID_ARGUMENT when no resource is requested, or one type twice;
     ALREADY_EXISTS (REQUEST_ID_REUSED).
@@ -343,8 +343,8 @@ class SessionServiceServicer(metaclass=_abc_1.ABCMeta):
         WORKSPACE_NOT_FOUND, SECRET_NOT_FOUND); FAILED_PRECONDITION
         (SESSION_START_FAILED, SANDBOX_NOT_RUNNING, SANDBOX_REPLACED, UNSUPPORTED);
         RESOURCE_EXHAUSTED (TOO_MANY_OPERATIONS) when the sandbox has reached its
-        limit of 256 sessions, or (TENANT_QUOTA); or as
-        SandboxService.CreateSandbox.
+        limit of 256 sessions, or of 4 MiB for their configs and secrets' names as
+        JSON, or (TENANT_QUOTA); or as SandboxService.CreateSandbox.
 
         Errors: INVALID_ARGUMENT when no resource is requested, or one type twice;
         ALREADY_EXISTS (REQUEST_ID_REUSED).

@@ -274,7 +274,7 @@ export declare type ExecRequest = Message<"berth.v1.ExecRequest"> & {
    * Environment variables whose values are secrets of the server: maps the
    * variable's name to the secret's name. Overrides env and the sandbox's
    * environment. The value is inserted when the command starts, and stored
-   * nowhere.
+   * nowhere. At most 64 variables, with names of at most 256 bytes.
    *
    * @generated from field: map<string, string> secret_env = 17;
    */
@@ -604,7 +604,7 @@ export declare type RunCommandRequest = Message<"berth.v1.RunCommandRequest"> & 
    * Environment variables whose values are secrets of the server: maps the
    * variable's name to the secret's name. Overrides env and the sandbox's
    * environment. The value is inserted when the command starts, and stored
-   * nowhere.
+   * nowhere. At most 64 variables, with names of at most 256 bytes.
    *
    * @generated from field: map<string, string> secret_env = 13;
    */

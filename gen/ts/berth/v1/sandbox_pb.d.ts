@@ -248,7 +248,7 @@ export declare type SandboxSpec = Message<"berth.v1.SandboxSpec"> & {
    * server: maps the variable's name to the secret's name. Overrides env. The
    * value is inserted when a command starts, and stored nowhere. If the secret
    * is missing or not granted at that time, the command fails with
-   * SECRET_NOT_FOUND.
+   * SECRET_NOT_FOUND. At most 64 variables, with names of at most 256 bytes.
    *
    * @generated from field: map<string, string> secret_env = 14;
    */

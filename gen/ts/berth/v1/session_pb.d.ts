@@ -25,7 +25,8 @@ export declare type SessionSecrets = Message<"berth.v1.SessionSecrets"> & {
    * Environment variables whose values are secrets of the server: maps the
    * variable's name to the secret's name. Overrides the config's env and the
    * sandbox's environment. The value is inserted each time the interpreter
-   * starts, and stored nowhere.
+   * starts, and stored nowhere. At most 64 variables, with names of at most 256
+   * bytes.
    *
    * @generated from field: map<string, string> env = 1;
    */
@@ -1641,8 +1642,8 @@ export declare const SessionService: GenService<{
    * WORKSPACE_NOT_FOUND, SECRET_NOT_FOUND); FAILED_PRECONDITION
    * (SESSION_START_FAILED, SANDBOX_NOT_RUNNING, SANDBOX_REPLACED, UNSUPPORTED);
    * RESOURCE_EXHAUSTED (TOO_MANY_OPERATIONS) when the sandbox has reached its
-   * limit of 256 sessions, or (TENANT_QUOTA); or as
-   * SandboxService.CreateSandbox.
+   * limit of 256 sessions, or of 4 MiB for their configs and secrets' names as
+   * JSON, or (TENANT_QUOTA); or as SandboxService.CreateSandbox.
    *
    * Errors: INVALID_ARGUMENT when no resource is requested, or one type twice;
    * ALREADY_EXISTS (REQUEST_ID_REUSED).

@@ -1,6 +1,6 @@
 import fc from "fast-check";
 import { expect, test } from "vitest";
-import { environment } from "../../../../src/rpc/validate/fields.ts";
+import { environment, secretReferences } from "../../../../src/rpc/validate/fields.ts";
 import { refusal } from "./refusal.ts";
 
 test("accepts ordinary and odd variables unchanged", () => {
@@ -48,5 +48,13 @@ test("accepts exactly what can be passed to a program", () => {
       );
       expect(refusal(() => environment("env", variables)) === undefined).toBe(good);
     }),
+  );
+});
+
+test("a variable that holds a secret has a name of at most 256 bytes", () => {
+  const named = (length: number) => ({ ["é".repeat(length / 2)]: "token" });
+  expect(refusal(() => secretReferences("secret_env", named(256)))).toBeUndefined();
+  expect(refusal(() => secretReferences("secret_env", named(258)))).toBe(
+    `secret_env["${"é".repeat(100)}"]: has 258 bytes; at most 256 are allowed`,
   );
 });
