@@ -2,7 +2,14 @@ import { deserialize, serialize } from "node:v8";
 import { untilAborted } from "../base/async.ts";
 import { BerthError, throwIfAborted } from "../base/errors.ts";
 import { failpoint } from "../base/failpoints.ts";
-import type { AnswerBounds, RequestName, RequestStore, StoredRequest } from "./request-store.ts";
+import { FairShare } from "../base/fair-share.ts";
+import type {
+  AnswerBounds,
+  RequestBounds,
+  RequestName,
+  RequestStore,
+  StoredRequest,
+} from "./request-store.ts";
 import type { ServiceTime } from "./service-time.ts";
 
 /** A caller's request: its id, and a fingerprint of its parameters. */
@@ -41,8 +48,6 @@ interface Entry {
   readonly abort: AbortController;
   readonly endsWithCallers: boolean;
   settled: boolean;
-  /** Size of an answer that could not be stored. */
-  unstoredBytes: number;
   waiters: number;
 }
 
@@ -52,12 +57,15 @@ const ANSWERS_PER_TRIM = 16;
 const BYTES_PER_TRIM = 1024 * 1024;
 /** Limit for answers that could not be stored and are held in memory. */
 const MAX_UNSTORED_BYTES = 32 * 1024 * 1024;
+/** The owners share what all of them may keep, so that none makes those of others run twice. */
+const BOUNDS: RequestBounds = { requests: 500_000, ownerRequests: 100_000 };
 const NO_BOUNDS: AnswerBounds = { bytes: Number.POSITIVE_INFINITY, ownerBytes: Number.POSITIVE_INFINITY };
 
 /**
  * Keeps the answers of requests for a day, also across restarts, so that a retry with the same request id gets the
- * first answer and nothing is done twice. Beyond the limits the oldest answers are dropped. A retry of such a request
- * is refused, because the request was already carried out.
+ * first answer and nothing is done twice. Beyond the limits for their size the oldest answers are dropped. A retry of
+ * such a request is refused, because the request was already carried out. Beyond the limits for their number, the oldest
+ * requests of the owner with the most are forgotten, and a retry of one runs again.
  *
  * Concurrent requests with the same id share the work, which continues even when their callers have left (ADR 0032).
  * The work ends at its own timeout, with its sandbox, or by {@link stop}. A failed request is removed, so a retry runs
@@ -67,22 +75,24 @@ const NO_BOUNDS: AnswerBounds = { bytes: Number.POSITIVE_INFINITY, ownerBytes: N
 export class RequestLog {
   readonly #time: ServiceTime;
   readonly #store: RequestStore;
-  readonly #limit: number;
+  readonly #limits: RequestBounds;
   readonly #bounds: AnswerBounds;
   /** Requests in progress, and answered ones that could not be stored. */
   readonly #entries = new Map<string, Entry>();
+  /** Names of the latter: all, and the sizes of those whose answers are still held. */
+  readonly #unstored = new FairShare<string>();
+  readonly #unstoredBytes = new FairShare<string>();
   #answers = 0;
   #answerBytes = 0;
-  #unstoredBytes = 0;
 
   /**
-   * @param limit how many requests to keep at most. The oldest are removed first.
+   * @param limits how many answered requests to keep.
    * @param bounds limits for the size of the answers. Default: none.
    */
-  constructor(time: ServiceTime, store: RequestStore, limit = 100_000, bounds = NO_BOUNDS) {
+  constructor(time: ServiceTime, store: RequestStore, limits = BOUNDS, bounds = NO_BOUNDS) {
     this.#time = time;
     this.#store = store;
-    this.#limit = limit;
+    this.#limits = limits;
     this.#bounds = bounds;
   }
 
@@ -111,7 +121,7 @@ export class RequestLog {
     throwIfAborted(signal);
     if (key.requestId === "") return work(signal, NO_PROGRESS);
     const name = JSON.stringify([key.owner, key.method, key.requestId]);
-    const entry = this.#lookUp(name);
+    const entry = this.#lookUp(key.owner, name);
     const stored = entry === undefined ? this.#lookUpStored(key) : undefined;
     const known = entry ?? stored;
     if (known !== undefined && known.fingerprint !== key.fingerprint) {
@@ -131,13 +141,12 @@ export class RequestLog {
     for (const { settled, abort } of this.#entries.values()) if (!settled) abort.abort(reason);
   }
 
-  #lookUp(name: string): Entry | undefined {
+  #lookUp(owner: string, name: string): Entry | undefined {
     const entry = this.#entries.get(name);
     if (entry === undefined) return undefined;
     const canceled = !entry.settled && entry.abort.signal.aborted;
     if (!canceled && entry.expiresAt > this.#time.nowMs()) return entry;
-    this.#entries.delete(name);
-    this.#unstoredBytes -= entry.unstoredBytes;
+    this.#forgetUnstored(owner, name);
     return undefined;
   }
 
@@ -167,7 +176,6 @@ export class RequestLog {
       abort,
       endsWithCallers,
       settled: false,
-      unstoredBytes: 0,
       waiters: 0,
     };
     this.#entries.set(name, entry);
@@ -176,9 +184,12 @@ export class RequestLog {
       (answer) => {
         entry.settled = true;
         failpoint("request.done");
-        const isStored = this.#keep({ ...key, subject: stored, expiresAt }, answer, entry);
+        const isCurrent = this.#entries.get(name) === entry;
+        const unstoredBytes = this.#keep({ ...key, subject: stored, expiresAt }, answer);
         failpoint("request.kept");
-        if (isStored && this.#entries.get(name) === entry) this.#entries.delete(name);
+        if (!isCurrent) return;
+        if (unstoredBytes === 0) this.#entries.delete(name);
+        else this.#holdUnstored(key.owner, name, unstoredBytes);
       },
       () => {
         if (this.#entries.get(name) !== entry) return;
@@ -198,18 +209,15 @@ export class RequestLog {
     }
   }
 
-  /** Stores an answer. If the disk is full, it stays in memory, within a limit. */
-  #keep(request: Omit<StoredRequest, "answer">, answer: unknown, entry: Entry): boolean {
+  /** Stores an answer. Returns its size if the disk is full, otherwise 0. */
+  #keep(request: Omit<StoredRequest, "answer">, answer: unknown): number {
     const bytes = serialize(answer);
     try {
       this.#store.put({ ...request, answer: bytes });
       this.#trim(bytes.length);
-      return true;
+      return 0;
     } catch {
-      entry.unstoredBytes = bytes.length;
-      this.#unstoredBytes += bytes.length;
-      this.#trimUnstored();
-      return false;
+      return bytes.length;
     }
   }
 
@@ -218,26 +226,30 @@ export class RequestLog {
     if (++this.#answers < ANSWERS_PER_TRIM && this.#answerBytes < BYTES_PER_TRIM) return;
     this.#answers = 0;
     this.#answerBytes = 0;
-    this.#store.trim(this.#time.nowMs(), this.#limit);
+    this.#store.trim(this.#time.nowMs(), this.#limits);
     this.#store.dropAnswers(this.#bounds);
   }
 
-  #trimUnstored(): void {
-    for (const [name, entry] of this.#entries) {
-      if (this.#entries.size <= this.#limit) break;
-      if (!entry.settled) continue;
-      this.#entries.delete(name);
-      this.#unstoredBytes -= entry.unstoredBytes;
+  /** Holds an answer in memory, within limits. */
+  #holdUnstored(owner: string, name: string, bytes: number): void {
+    this.#unstored.set(owner, name);
+    this.#unstoredBytes.set(owner, name, bytes);
+    for (const surplus of this.#unstored.beyond(this.#limits.ownerRequests)) {
+      this.#forgetUnstored(surplus.owner, surplus.item);
     }
-    for (const [name, entry] of this.#entries) {
-      if (this.#unstoredBytes <= MAX_UNSTORED_BYTES) return;
-      if (entry.unstoredBytes === 0) continue;
-      this.#unstoredBytes -= entry.unstoredBytes;
-      entry.unstoredBytes = 0;
-      const [, , requestId = ""] = JSON.parse(name) as string[];
+    for (const { item } of this.#unstoredBytes.beyond(MAX_UNSTORED_BYTES)) {
+      const entry = this.#entries.get(item);
+      if (entry === undefined) continue;
+      const [, , requestId = ""] = JSON.parse(item) as string[];
       entry.answer = Promise.reject(answerDropped({ requestId }));
       entry.answer.catch(() => {});
     }
+  }
+
+  #forgetUnstored(owner: string, name: string): void {
+    this.#entries.delete(name);
+    this.#unstored.delete(owner, name);
+    this.#unstoredBytes.delete(owner, name);
   }
 
   #forget(key: RequestKey): void {

@@ -21,6 +21,13 @@ export interface StoredRequest extends RequestName {
   readonly expiresAt: number;
 }
 
+/** How many answered requests are kept, at most. */
+export interface RequestBounds {
+  readonly requests: number;
+  /** Limit per owner. */
+  readonly ownerRequests: number;
+}
+
 /** Limits for the total size of answers, in bytes. */
 export interface AnswerBounds {
   readonly bytes: number;
@@ -37,7 +44,7 @@ const PUT = `
 
 /** The size that marks a dropped answer. */
 const DROPPED = -1;
-/** How many answers to drop in one transaction, which blocks everything else. */
+/** How many answers to drop, or requests to remove, in one transaction, which blocks everything else. */
 const MAX_DROPPED = 1024;
 
 /** The requests in the database. Writes may throw `NO_SPACE`, and then have changed nothing. */
@@ -88,14 +95,30 @@ export class RequestStore {
     );
   }
 
-  /** Removes requests that expired before `now`, and the oldest beyond `limit`. */
-  trim(now: number, limit: number): void {
+  /** Removes requests that expired before `now`, and beyond the limits the oldest of the owner with the most. */
+  trim(now: number, { requests, ownerRequests }: RequestBounds): void {
     this.#database.transaction(() => {
       this.#database.prepare("DELETE FROM requests WHERE expires_at <= ?").run(now);
-      this.#database
-        .prepare("DELETE FROM requests WHERE place <= (SELECT max(place) FROM requests) - ?")
-        .run(limit);
+      for (let left = MAX_DROPPED; left > 0; ) {
+        // SQLite takes the owner from the row with the maximum.
+        const row = this.#database
+          .prepare("SELECT owner, max(requests) AS most, sum(requests) AS total FROM answer_totals")
+          .get();
+        const excess = Math.max(Number(row?.total) - requests, Number(row?.most) - ownerRequests);
+        if (excess <= 0) return;
+        const count = Math.min(excess, left);
+        this.#removeOldest(String(row?.owner), count);
+        left -= count;
+      }
     });
+  }
+
+  #removeOldest(owner: string, count: number): void {
+    this.#database
+      .prepare(
+        "DELETE FROM requests WHERE place IN (SELECT place FROM requests WHERE owner = ? AND answer_bytes <> 0 ORDER BY place LIMIT ?)",
+      )
+      .run(owner, count);
   }
 
   /** Drops the oldest answers beyond the limits. Their requests stay, so that none is carried out twice. */

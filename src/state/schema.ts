@@ -309,6 +309,35 @@ function countedInSize(part: string): string {
  */
 const STORED_BLOCKS_SCHEMA = "";
 
+/**
+ * The number of each owner's answered requests, counted by the triggers that sum their answers, and an index by which
+ * its oldest are found. Requests in progress do not count, because they must not be forgotten.
+ */
+export const REQUEST_COUNTS_SCHEMA = `
+  CREATE INDEX requests_by_owner ON requests (owner, place);
+  ALTER TABLE answer_totals ADD COLUMN requests INTEGER NOT NULL DEFAULT 0;
+  UPDATE answer_totals SET requests =
+    (SELECT count(*) FROM requests WHERE requests.owner = answer_totals.owner AND answer_bytes <> 0);
+  DROP TRIGGER answer_added;
+  DROP TRIGGER answer_changed;
+  DROP TRIGGER answer_removed;
+  CREATE TRIGGER answer_added AFTER INSERT ON requests WHEN NEW.answer_bytes <> 0 BEGIN
+    INSERT INTO answer_totals VALUES (NEW.owner, max(NEW.answer_bytes, 0), 1)
+      ON CONFLICT (owner) DO UPDATE SET bytes = bytes + excluded.bytes, requests = requests + 1;
+  END;
+  CREATE TRIGGER answer_changed AFTER UPDATE OF answer_bytes ON requests BEGIN
+    INSERT INTO answer_totals VALUES (
+      NEW.owner,
+      max(NEW.answer_bytes, 0) - max(OLD.answer_bytes, 0),
+      (NEW.answer_bytes <> 0) - (OLD.answer_bytes <> 0)
+    ) ON CONFLICT (owner) DO UPDATE SET bytes = bytes + excluded.bytes, requests = requests + excluded.requests;
+  END;
+  CREATE TRIGGER answer_removed AFTER DELETE ON requests WHEN OLD.answer_bytes <> 0 BEGIN
+    UPDATE answer_totals SET bytes = bytes - max(OLD.answer_bytes, 0), requests = requests - 1
+      WHERE owner = OLD.owner;
+  END;
+`;
+
 /** All migrations of the schema, oldest first. A database of version n has had the first n. */
 export const MIGRATIONS: readonly string[] = [
   INSTANCE_SCHEMA,
@@ -326,6 +355,7 @@ export const MIGRATIONS: readonly string[] = [
   PROCESS_SUMMARIES_SCHEMA,
   RUN_BYTES_SCHEMA,
   STORED_BLOCKS_SCHEMA,
+  REQUEST_COUNTS_SCHEMA,
 ];
 
 /** Marks a file as Berth's: "Brth". */

@@ -253,4 +253,60 @@ export const STATE_DEFECTS: readonly Defect[] = [
       title: "gives out what is ready, with less memory, and prepares more",
     },
   },
+  {
+    name: "the oldest requests are forgotten, whoever sent more",
+    changes: [
+      {
+        file: "src/state/request-store.ts",
+        from: "WHERE owner = ? AND answer_bytes <> 0 ORDER BY place LIMIT ?)",
+        to: "WHERE ? <> '' AND answer_bytes <> 0 ORDER BY place LIMIT ?)",
+      },
+    ],
+    test: {
+      file: "test/unit/state/request-log.test.ts",
+      title: "an owner that sends many requests does not make those of others run twice",
+    },
+  },
+  {
+    name: "requests in progress are forgotten for newer ones",
+    changes: [
+      {
+        file: "src/state/request-store.ts",
+        from: "WHERE owner = ? AND answer_bytes <> 0 ORDER BY place LIMIT ?)",
+        to: "WHERE owner = ? ORDER BY place LIMIT ?)",
+      },
+    ],
+    test: {
+      file: "test/unit/state/request-log.test.ts",
+      title: "an owner that sends many requests does not make those of others run twice",
+    },
+  },
+  {
+    name: "requests that an older version stored are not counted",
+    changes: [
+      {
+        file: "src/state/schema.ts",
+        from: "owner = answer_totals.owner AND answer_bytes <> 0);",
+        to: "owner = answer_totals.owner AND answer_bytes > 0);",
+      },
+    ],
+    test: {
+      file: "test/unit/state/request-log.test.ts",
+      title: "requests of a database from before the counters are counted",
+    },
+  },
+  {
+    name: "on a full disk, one owner's answers push out those of others",
+    changes: [
+      {
+        file: "src/state/request-log.ts",
+        from: "    this.#unstored.set(owner, name);\n",
+        to: '    this.#unstored.set("", name);\n',
+      },
+    ],
+    test: {
+      file: "test/unit/state/request-log.test.ts",
+      title: "that cannot be stored are those of the owner with most",
+    },
+  },
 ];

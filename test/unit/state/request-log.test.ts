@@ -1,7 +1,9 @@
 import { describe, expect, test } from "vitest";
 import { BerthError } from "../../../src/base/errors.ts";
+import { Database } from "../../../src/state/database.ts";
 import { RequestLog } from "../../../src/state/request-log.ts";
-import type { AnswerBounds } from "../../../src/state/request-store.ts";
+import { type AnswerBounds, type RequestBounds, RequestStore } from "../../../src/state/request-store.ts";
+import { MIGRATIONS, migrate, REQUEST_COUNTS_SCHEMA } from "../../../src/state/schema.ts";
 import { ServiceTime } from "../../../src/state/service-time.ts";
 import { ManualClock, settled } from "../../support/manual-clock.ts";
 import { memoryStore } from "../../support/memory-store.ts";
@@ -15,10 +17,10 @@ const key = (requestId: string, fingerprint = "same") => ({
   fingerprint,
 });
 
-function newLog(limit?: number, bounds?: AnswerBounds) {
+function newLog(limits?: RequestBounds, bounds?: AnswerBounds) {
   const clock = new ManualClock();
   const store = memoryStore();
-  const log = new RequestLog(ServiceTime.resume(clock, store.time), store.requests, limit, bounds);
+  const log = new RequestLog(ServiceTime.resume(clock, store.time), store.requests, limits, bounds);
   let runs = 0;
   const count = async (): Promise<number> => ++runs;
   return { clock, log, store, count, runs: () => runs };
@@ -170,7 +172,7 @@ test("answers are kept for a day", async () => {
 });
 
 test("the number of kept answers is limited; requests in progress are not dropped first", async () => {
-  const { log, count } = newLog(10);
+  const { log, count } = newLog({ requests: 20, ownerRequests: 10 });
   const gate = Promise.withResolvers<string>();
   const pending = log.run(key("pending"), never, () => gate.promise);
   for (let i = 0; i < 50; i++) await log.run(key(`r${i}`), never, count);
@@ -181,6 +183,53 @@ test("the number of kept answers is limited; requests in progress are not droppe
   // The newest answer is still kept, an old one is not.
   expect(await log.run(key("r49"), never, count)).toBe(50);
   expect(await log.run(key("r0"), never, count)).toBe(51);
+});
+
+test("an owner that sends many requests does not make those of others run twice", async () => {
+  const { log, store, count } = newLog({ requests: 100, ownerRequests: 60 });
+  const of = (owner: string, requestId: string) => ({ ...key(requestId), owner });
+  expect(await log.run(of("quiet", "a"), never, count)).toBe(1);
+  const pending = Promise.withResolvers<string>();
+  void log.run(of("noisy", "pending"), never, (_, { begin }) => {
+    begin("sandbox 7");
+    return pending.promise;
+  });
+  const send = async (owner: string) => {
+    for (let i = 0; i < 200; i++) await log.run(of(owner, `${i}`), never, count);
+  };
+  for (const owner of ["noisy", "loud"]) await send(owner);
+  expect(await log.run(of("quiet", "a"), never, count)).toBe(1);
+  // They share what is kept, and the newest of each are kept.
+  for (const owner of ["noisy", "loud"]) {
+    const first = owner === "noisy" ? 2 : 202;
+    expect(await log.run(of(owner, "199"), never, count)).toBe(first + 199);
+    expect(await log.run(of(owner, "160"), never, count)).toBe(first + 160);
+    expect(store.requests.get(of(owner, "130"))).toBeUndefined();
+  }
+  // What is in progress is not forgotten, also for a restart.
+  expect(store.requests.get(of("noisy", "pending"))?.subject).toBe("sandbox 7");
+  expect(await log.run(of("noisy", "0"), never, count)).toBe(402);
+});
+
+test("requests of a database from before the counters are counted", () => {
+  const database = Database.open(":memory:");
+  const before = MIGRATIONS.slice(0, MIGRATIONS.indexOf(REQUEST_COUNTS_SCHEMA));
+  for (const migration of before) database.exec(migration);
+  database.exec(`PRAGMA user_version = ${before.length}`);
+  const insert = database.prepare(
+    "INSERT INTO requests (owner, method, request_id, fingerprint, answer, answer_bytes, expires_at) VALUES (?, 'Create', ?, '', x'00', ?, 1)",
+  );
+  // Three were answered, of which one was dropped; one was not.
+  for (const [id, bytes] of Object.entries({ a: -1, b: 1, c: 0, d: 1 })) insert.run("me", id, bytes);
+  insert.run("you", "a", 1);
+  migrate(database);
+  const store = new RequestStore(database);
+  store.trim(0, { requests: 100, ownerRequests: 2 });
+  const known = ["a", "b", "c", "d"].filter((id) => store.get(key(id)) !== undefined);
+  expect(known).toEqual(["b", "c", "d"]);
+  expect([store.answerBytes("me"), store.answerBytes("you")]).toEqual([2, 1]);
+  store.trim(0, { requests: 2, ownerRequests: 2 });
+  expect(store.answerBytes()).toBe(2);
 });
 
 describe("after a restart", () => {
@@ -300,5 +349,19 @@ describe("answers beyond the limit", () => {
     expect(await reasonOf(log.run(key("0"), never, count))).toBe("ANSWER_DROPPED");
     expect(await log.run(key("33"), never, count)).toHaveLength(MIB);
     expect(runs()).toBe(0);
+  });
+
+  test("that cannot be stored are those of the owner with most", async () => {
+    const { log, count, store, runs } = newLog({ requests: 50, ownerRequests: 50 });
+    store.requests.put = () => {
+      throw new BerthError("NO_SPACE", "The disk is full.");
+    };
+    const first = { ...key("a"), owner: "you" };
+    expect(await log.run(first, never, count)).toBe(1);
+    for (let i = 0; i < 60; i++) await log.run(key(`${i}`), never, i < 34 ? answer : async () => "short");
+    expect(await log.run(first, never, count)).toBe(1);
+    expect(await log.run(key("59"), never, count)).toBe("short");
+    expect(runs()).toBe(1);
+    expect(await log.run(key("0"), never, count)).toBe(2);
   });
 });

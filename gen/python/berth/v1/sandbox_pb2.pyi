@@ -725,6 +725,11 @@ class CreateSandboxRequest(_message.Message):
     """The caller's id of this request: a retry with the same id gets the first
     answer and changes nothing. Kept for 24 hours. 1-256 bytes. Optional.
 
+    The server keeps the newest 100,000 requests of each tenant, and 500,000 in
+    all. Beyond that it forgets the oldest of the tenant with the most, also
+    within the 24 hours: a retry after so many newer requests runs again. So
+    retry soon, and under the same id.
+
     A request with an id continues when its caller disconnects or its deadline
     passes, so that a retry gets its answer. Only its own timeout, the end of
     its sandbox, session or run, or the end of the service ends it. A request
