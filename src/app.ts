@@ -209,10 +209,12 @@ async function compose(
     await engine.close();
     throw error;
   }
+  const receiving = new ReceiveBudget(DEFAULT_LIMITS.maxReceivingBytes);
   const state = new State(store, {
     clock,
     logger,
     answers: { bytes: settings.answerQuotaBytes, ownerBytes: settings.answerOwnerQuotaBytes },
+    hold: (owner, bytes, work) => receiving.hold(owner, bytes, work),
   });
   const { time, requests } = state;
   const common = { clock, time, logger };
@@ -333,6 +335,7 @@ async function compose(
     monitor,
     egress,
     state,
+    receiving,
     lanes,
     transcripts,
     quotas,
@@ -350,8 +353,7 @@ function createServer(
   logger: Logger,
 ): RpcServer {
   const { tokens, tls, audit, disk } = live;
-  const { engine, monitor, state, workspaces, clock, secrets, ...managers } = service;
-  const receiving = new ReceiveBudget(DEFAULT_LIMITS.maxReceivingBytes);
+  const { engine, monitor, state, workspaces, clock, secrets, receiving, ...managers } = service;
   return createRpcServer({
     listen: parseListenAddress(settings.listen),
     methodWork: METHOD_WORK,
@@ -362,7 +364,6 @@ function createServer(
       events: state.events,
       requests: state.requests,
       logger,
-      receiving,
       engineName: engine.name,
       defaults: settings.defaults,
       keepaliveMs: KEEPALIVE_MS,

@@ -18,7 +18,6 @@ import type {
 import { invalidArgument } from "../base/errors.ts";
 import type { CommandRequest, ProcessManager } from "../processes/manager.ts";
 import { ownerOf } from "../server/call.ts";
-import type { ReceiveBudget } from "../server/limits.ts";
 import type { RequestLog } from "../state/request-log.ts";
 import {
   fromWireCommand,
@@ -51,20 +50,16 @@ const LAST_SIGNAL = 64;
 export interface ProcessHandlerParts {
   readonly processes: ProcessManager;
   readonly requests: RequestLog;
-  /** Limits the data of writes that wait for a process to read. */
-  readonly receiving: ReceiveBudget;
 }
 
 /** The handlers of `berth.v1.ProcessService`. They validate, convert and delegate. */
 export class ProcessHandler implements ServiceImpl<typeof ProcessService> {
   readonly #processes: ProcessManager;
   readonly #requests: RequestLog;
-  readonly #receiving: ReceiveBudget;
 
-  constructor({ processes, requests, receiving }: ProcessHandlerParts) {
+  constructor({ processes, requests }: ProcessHandlerParts) {
     this.#processes = processes;
     this.#requests = requests;
-    this.#receiving = receiving;
   }
 
   async *exec(
@@ -137,7 +132,7 @@ export class ProcessHandler implements ServiceImpl<typeof ProcessService> {
     const key = requestKey(context, request);
     const { data, close } = request;
     const next = await this.#requests.run(key, context.signal, (signal) =>
-      this.#receiving.hold(data.length, () => process.writeStdin(offset, data, close, signal)),
+      process.writeStdin(offset, data, close, signal),
     );
     return { offset: BigInt(next) };
   }

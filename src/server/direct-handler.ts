@@ -90,6 +90,7 @@ export async function serveDirectly(
   call.signal.addEventListener("abort", () => {
     if (response.open) response.fail(errors.fromHandler(call, abortError(call.signal), call.signal));
   });
+  let account: ReceiveAccount | undefined;
   try {
     await admit(context);
     if (route.spec.kind === "client_streaming") {
@@ -98,7 +99,8 @@ export async function serveDirectly(
       response.complete(wire.encode(await route.spec.impl(messages, context)));
       return;
     }
-    const message = await wire.read(request, receiving.open());
+    account = receiving.open(call.owner);
+    const message = await wire.read(request, account);
     call.handlerReached = true;
     if (route.spec.kind === "unary") {
       const result = await route.spec.impl(message, context);
@@ -120,6 +122,9 @@ export async function serveDirectly(
       ? errors.fromHandler(call, thrown, call.signal)
       : errors.fromRequest(call, thrown, route.readMaxBytes);
     response.fail(error);
+  } finally {
+    // The handler has the message until it is done.
+    account?.close();
   }
 }
 

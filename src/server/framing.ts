@@ -67,7 +67,7 @@ export function readPlainMessage(
 }
 
 /** Reads the body of a request. @param look called with the bytes received so far. If it throws, the reading ends. */
-async function readBody(
+function readBody(
   request: HttpRequest,
   account: ReceiveAccount,
   look: (body: ByteQueue) => void,
@@ -99,11 +99,7 @@ async function readBody(
     resolve(body.take(body.size));
   });
   request.once("close", onClose);
-  try {
-    return await promise;
-  } finally {
-    account.close();
-  }
+  return promise;
 }
 
 function assertFits(expected: number, size: number, maxBytes: number): void {

@@ -140,7 +140,11 @@ async function* requestBody(
   }: Pick<LibraryOptions, "errors" | "decompressor"> & { readonly format: RequestFormat },
 ): AsyncGenerator<Uint8Array> {
   try {
-    const decompress = (message: Uint8Array) => decompressor.gunzip(message, format.maxBytes, call.signal);
+    const decompress = async (message: Uint8Array) => {
+      const plain = await decompressor.gunzip(message, format.maxBytes, call.signal);
+      if (bytes instanceof RequestBytes) bytes.decompressed(plain.length);
+      return plain;
+    };
     yield* isReadable(format) ? checkedMessages(bytes, format, decompress) : bytes;
   } catch (thrown) {
     throw errors.fromRequest(call, thrown, route.readMaxBytes);

@@ -1,4 +1,5 @@
 import { BerthError } from "../base/errors.ts";
+import { SharedPlaces } from "../base/shared-places.ts";
 
 const KIB = 1024;
 const MIB = 1024 * KIB;
@@ -15,7 +16,7 @@ export interface RpcLimits {
   readonly readMaxBytes: number;
   /** Exceptions to {@link readMaxBytes}, by method: `"berth.v1.FileService/WriteFile"`. */
   readonly readMaxBytesByMethod: Readonly<Record<string, number>>;
-  /** How much memory half-received requests of all calls together may hold, in bytes. */
+  /** How much memory requests that have not been answered may hold together, in bytes. */
   readonly maxReceivingBytes: number;
   /** Open connections. Further ones are closed at once. */
   readonly maxConnections: number;
@@ -61,26 +62,34 @@ export function readMaxBytesOf(limits: RpcLimits, method: string): number {
   return limits.readMaxBytesByMethod[method] ?? limits.readMaxBytes;
 }
 
+/** A call takes more than this anyway, so a small message can always end what others hold. */
+const UNCOUNTED_BYTES = 4 * KIB;
+
 /**
- * Limits the memory for half-received requests and for data that waits for its reader, over all calls. Without it, one
- * connection could hold thousands of unfinished messages, each within its own limit.
+ * Limits the memory for requests that have not been answered, whether they are still received, run, or wait, and also if
+ * their callers have left. Without it, one connection could hold thousands of messages, each within its own limit. No
+ * owner can hold all of it.
  */
 export class ReceiveBudget {
   readonly #limitBytes: number;
-  #heldBytes = 0;
+  readonly #uncountedBytes: number;
+  readonly #shares: SharedPlaces;
 
-  constructor(limitBytes: number) {
+  /** @param uncountedBytes how much of each request does not count. */
+  constructor(limitBytes: number, uncountedBytes = UNCOUNTED_BYTES) {
     this.#limitBytes = limitBytes;
+    this.#uncountedBytes = uncountedBytes;
+    this.#shares = new SharedPlaces(limitBytes);
   }
 
   /** The bytes currently held. */
   get heldBytes(): number {
-    return this.#heldBytes;
+    return this.#limitBytes - this.#shares.free;
   }
 
   /** Runs `work` while it holds `bytes`. @throws BerthError `TOO_MANY_OPERATIONS` if the budget has no room */
-  async hold<T>(bytes: number, work: () => Promise<T>): Promise<T> {
-    const account = this.open();
+  async hold<T>(owner: string, bytes: number, work: () => Promise<T>): Promise<T> {
+    const account = this.open(owner);
     account.charge(bytes);
     try {
       return await work();
@@ -90,16 +99,21 @@ export class ReceiveBudget {
   }
 
   /** Opens an account for one call. The caller must close it. */
-  open(): ReceiveAccount {
+  open(owner: string): ReceiveAccount {
+    let left = this.#uncountedBytes;
     let held = 0;
     return {
       charge: (bytes) => {
-        if (this.#heldBytes + bytes > this.#limitBytes) throw exhausted();
-        held += bytes;
-        this.#heldBytes += bytes;
+        const counted = Math.max(bytes - left, 0);
+        if (counted > 0) {
+          if (!this.#shares.hasRoomFor(owner, counted)) throw exhausted();
+          this.#shares.take(owner, counted);
+          held += counted;
+        }
+        left -= bytes - counted;
       },
       close: () => {
-        this.#heldBytes -= held;
+        if (held > 0) this.#shares.giveBack(owner, held);
         held = 0;
       },
     };
@@ -117,7 +131,7 @@ export interface ReceiveAccount {
 function exhausted(): BerthError {
   return new BerthError(
     "TOO_MANY_OPERATIONS",
-    "The server is receiving as much as it can hold. Try again in a moment.",
+    "Your calls hold as many bytes of requests as the server has room for. Let some of them end, or try again in a moment.",
     { retryAfterMs: 1000 },
   );
 }

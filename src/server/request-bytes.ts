@@ -60,7 +60,9 @@ export class RequestBytes implements AsyncIterable<Uint8Array>, AsyncIterator<Ui
   readonly #request: HttpRequest;
   readonly #maxBytes: number;
   readonly #queue: FairQueue | undefined;
-  readonly #account: ReceiveAccount;
+  readonly #receiving: ReceiveBudget;
+  /** Undefined until the first bytes: the owner is not known before. */
+  #account: ReceiveAccount | undefined;
   #size = 0;
   #hasEnded = false;
   #trustsEnd = false;
@@ -74,7 +76,7 @@ export class RequestBytes implements AsyncIterable<Uint8Array>, AsyncIterator<Ui
     this.#request = request;
     this.#maxBytes = maxBytes;
     this.#queue = queue;
-    this.#account = receiving.open();
+    this.#receiving = receiving;
     // A handler that refuses its call may leave the rest unread.
     call.signal.addEventListener("abort", this.#onAbort, { once: true });
     request
@@ -127,9 +129,19 @@ export class RequestBytes implements AsyncIterable<Uint8Array>, AsyncIterator<Ui
     this.#trustsEnd = true;
   }
 
+  /** Call this with the size of a message that was compressed: a call with one message holds it until its end. */
+  decompressed(bytes: number): void {
+    const { streamsRequests, signal } = this.#call;
+    if (!streamsRequests && !signal.aborted) this.#charge(bytes);
+  }
+
+  #charge(bytes: number): void {
+    this.#account ??= this.#receiving.open(this.#call.principal?.owner ?? "");
+    this.#account.charge(bytes);
+  }
+
   #take(bytes: number): void {
-    const { charge } = this.#account;
-    charge(Math.min(this.#size + bytes, this.#maxBytes) - Math.min(this.#size, this.#maxBytes));
+    this.#charge(Math.min(this.#size + bytes, this.#maxBytes) - Math.min(this.#size, this.#maxBytes));
     this.#size += bytes;
     noteStreamed(bytes);
   }
@@ -143,10 +155,14 @@ export class RequestBytes implements AsyncIterable<Uint8Array>, AsyncIterator<Ui
 
   #close(): void {
     this.#isClosed = true;
-    this.#call.signal.removeEventListener("abort", this.#onAbort);
     // Keep the error listener: an unhandled error would end the process.
     this.#request.off("readable", this.#onReadable).off("end", this.#onEnd).off("close", this.#onClose);
-    this.#account.close();
+    const { signal, streamsRequests } = this.#call;
+    // The handler of a call with one message has that until the call is over, which closes this again.
+    if (streamsRequests || signal.aborted || this.#failure !== undefined) {
+      signal.removeEventListener("abort", this.#onAbort);
+      this.#account?.close();
+    }
     this.#wake();
   }
 

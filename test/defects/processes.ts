@@ -119,8 +119,8 @@ export const PROCESS_DEFECTS: readonly Defect[] = [
     changes: [
       {
         file: "src/base/shared-places.ts",
-        from: "this.of(owner) < MAX_OF_FREE * this.free",
-        to: "this.free > 0",
+        from: "this.of(owner) + count - 1 < MAX_OF_FREE * (this.free - count + 1)",
+        to: "this.free >= count",
       },
     ],
     test: { file: "test/unit/runs/manager.test.ts", title: "those of one owner leave places to others" },

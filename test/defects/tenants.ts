@@ -271,8 +271,8 @@ export const TENANT_DEFECTS: readonly Defect[] = [
     changes: [
       {
         file: "src/rpc/validate/fields.ts",
-        from: "return { owner: ownerOf(context), method: context.method.name",
-        to: 'return { owner: ownerOf(context) && "all", method: context.method.name',
+        from: "const name = { owner: ownerOf(context), method: context.method.name",
+        to: 'const name = { owner: ownerOf(context) && "all", method: context.method.name',
       },
     ],
     test: { file: ISOLATION, title: "a request id of one tenant is a different request of the other" },

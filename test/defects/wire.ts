@@ -230,8 +230,8 @@ export const WIRE_DEFECTS: readonly Defect[] = [
     changes: [
       {
         file: "src/server/request-bytes.ts",
-        from: "    this.#account.close();\n    this.#wake();\n",
-        to: "    this.#account.close();\n",
+        from: "      this.#account?.close();\n    }\n    this.#wake();\n",
+        to: "      this.#account?.close();\n    }\n",
       },
     ],
     test: {
@@ -370,6 +370,95 @@ export const WIRE_DEFECTS: readonly Defect[] = [
     test: {
       file: "test/integration/server/stop.test.ts",
       title: "a client that reads slowly delays it only up to its limit",
+    },
+  },
+  {
+    name: "a message no longer counts once it has been received",
+    changes: [
+      {
+        file: "src/server/direct-handler.ts",
+        from: "    const message = await wire.read(request, account);\n",
+        to: "    const message = await wire.read(request, account);\n    account.close();\n",
+      },
+    ],
+    test: {
+      file: "test/integration/server/protocols.test.ts",
+      title: "a %s message counts until its call is over",
+      row: "plain",
+      suite: "Connect over HTTP/2",
+    },
+  },
+  {
+    name: "a message that the library serves no longer counts once it has been received",
+    changes: [
+      {
+        file: "src/server/request-bytes.ts",
+        from: "if (streamsRequests || signal.aborted || this.#failure !== undefined)",
+        to: "if (true)",
+      },
+    ],
+    test: {
+      file: "test/integration/server/protocols.test.ts",
+      title: "a %s message counts until its call is over",
+      row: "plain",
+      suite: "gRPC-Web over HTTP/2",
+    },
+  },
+  {
+    name: "a compressed message counts by its compressed size",
+    changes: [
+      {
+        file: "src/server/request-bytes.ts",
+        from: "if (!streamsRequests && !signal.aborted) this.#charge(bytes);",
+        to: "this.#charge(0 * bytes);",
+      },
+    ],
+    test: {
+      file: "test/integration/server/protocols.test.ts",
+      title: "a %s message counts until its call is over",
+      row: "compressed",
+    },
+  },
+  {
+    name: "one owner's requests take all the memory for requests",
+    changes: [
+      {
+        file: "src/server/limits.ts",
+        from: "!this.#shares.hasRoomFor(owner, counted)",
+        to: "this.#shares.free < counted",
+      },
+    ],
+    test: {
+      file: "test/unit/server/receive-budget.test.ts",
+      title: "one owner's requests leave room for those of others, and for its own small ones",
+    },
+  },
+  {
+    name: "an owner whose calls take too much memory cannot end them",
+    changes: [
+      {
+        file: "src/server/limits.ts",
+        from: "const UNCOUNTED_BYTES = 4 * KIB;",
+        to: "const UNCOUNTED_BYTES = 0;",
+      },
+    ],
+    test: {
+      file: "test/unit/server/receive-budget.test.ts",
+      title: "one owner's requests leave room for those of others, and for its own small ones",
+    },
+  },
+  {
+    name: "the message of a request whose caller has left counts nowhere",
+    changes: [
+      {
+        file: "src/state/request-log.ts",
+        from: "this.#hold(key.owner, key.bytes ?? 0, () => work(abort.signal, { subject, begin })),",
+        to: "work(abort.signal, { subject, begin }),",
+      },
+    ],
+    test: {
+      file: "test/unit/state/request-log.test.ts",
+      title: "the message of a request counts until its work ends, also if its caller has left",
     },
   },
 ];

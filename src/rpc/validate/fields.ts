@@ -279,9 +279,11 @@ export function requestKey(
   schema: DescMessage = context.method.input,
 ): RequestKey {
   const requestId = optionalCallerId("request_id", request.requestId) ?? "";
-  const fingerprint =
-    requestId === "" ? "" : createHash("sha256").update(canonical(schema, request)).digest("base64");
-  return { owner: ownerOf(context), method: context.method.name, requestId, fingerprint };
+  const name = { owner: ownerOf(context), method: context.method.name, requestId };
+  if (requestId === "") return { ...name, fingerprint: "" };
+  const message = canonical(schema, request);
+  const fingerprint = createHash("sha256").update(message).digest("base64");
+  return { ...name, fingerprint, bytes: message.length };
 }
 
 /** The bytes of the message with sorted map entries: a client may send them in a different order the next time. */

@@ -243,6 +243,19 @@ describe.each(TRANSPORTS)("%s", (_name, transportTo) => {
     });
   });
 
+  test.each(["plain", "compressed"])("a %s message counts until its call is over", async (form) => {
+    await using t = await connect(form === "plain" ? {} : { sendCompression: compressionGzip });
+    const controller = new AbortController();
+    const value = `hang ${"x".repeat(100_000)}`;
+    const request = { sandboxId: "a", command: { case: "shell", value } } as const;
+    const events = t.processes.exec(request, { signal: controller.signal })[Symbol.asyncIterator]();
+    await events.next();
+    expect(t.receiving.heldBytes).toBeGreaterThan(90_000);
+    controller.abort();
+    await expect(events.next()).rejects.toThrow();
+    await expect.poll(() => t.receiving.heldBytes).toBe(0);
+  });
+
   test("an upload that is refused halfway leaves none of its bytes in memory", async () => {
     await using t = await connect();
     const values = async function* () {

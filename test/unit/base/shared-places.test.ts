@@ -17,6 +17,16 @@ test("one owner can take nine tenths, and each later one still finds a place", (
   expect(fill(places, "fourth")).toBe(0);
 });
 
+test("an owner takes several places if it could take the last of them", () => {
+  const places = new SharedPlaces(100);
+  expect([90, 91].map((count) => places.hasRoomFor("a", count))).toEqual([true, false]);
+  places.take("a", 80);
+  expect([10, 11].map((count) => places.hasRoomFor("a", count))).toEqual([true, false]);
+  expect([18, 19].map((count) => places.hasRoomFor("b", count))).toEqual([true, false]);
+  places.giveBack("a", 80);
+  expect([places.of("a"), places.free]).toEqual([0, 100]);
+});
+
 test("a released place can be taken again", () => {
   const places = new SharedPlaces(10);
   expect(fill(places, "a")).toBe(9);

@@ -91,7 +91,8 @@ test("the one message of a plain call", { timeout }, async () => {
   const budget = new ReceiveBudget(1 << 20);
   await fuzz(SHARE.plain, frames, async (chunks) => {
     const request = new PassThrough();
-    const message = readMessage(request as never, 4096, budget.open());
+    const account = budget.open("me");
+    const message = readMessage(request as never, 4096, account).finally(() => account.close());
     for (const chunk of chunks) request.write(chunk);
     request.end();
     await orRefusal(() => message);

@@ -14,7 +14,7 @@ class Reading {
 
   /** @param session over HTTP/2, its connection. */
   constructor(budgetBytes = 1_000, session?: object) {
-    this.budget = new ReceiveBudget(budgetBytes);
+    this.budget = new ReceiveBudget(budgetBytes, 0);
     const call = {
       ...{ principal: undefined, method: "test.Service/Method", streamsRequests: true },
       signal: this.#over.signal,

@@ -1,7 +1,7 @@
 import { describe, expect, test } from "vitest";
 import { BerthError } from "../../../src/base/errors.ts";
 import { Database } from "../../../src/state/database.ts";
-import { RequestLog } from "../../../src/state/request-log.ts";
+import { type Hold, RequestLog } from "../../../src/state/request-log.ts";
 import { type AnswerBounds, type RequestBounds, RequestStore } from "../../../src/state/request-store.ts";
 import { MIGRATIONS, migrate, REQUEST_COUNTS_SCHEMA } from "../../../src/state/schema.ts";
 import { ServiceTime } from "../../../src/state/service-time.ts";
@@ -209,6 +209,29 @@ test("an owner that sends many requests does not make those of others run twice"
   // What is in progress is not forgotten, also for a restart.
   expect(store.requests.get(of("noisy", "pending"))?.subject).toBe("sandbox 7");
   expect(await log.run(of("noisy", "0"), never, count)).toBe(402);
+});
+
+test("the message of a request counts until its work ends, also if its caller has left", async () => {
+  const held: (readonly [string, number])[] = [];
+  const hold: Hold = async (owner, bytes, work) => {
+    held.push([owner, bytes]);
+    return work().finally(() => held.pop());
+  };
+  const { clock, store, count } = newLog();
+  const time = ServiceTime.resume(clock, store.time);
+  const log = new RequestLog(time, store.requests, undefined, undefined, hold);
+  const gate = Promise.withResolvers<string>();
+  const leaving = new AbortController();
+  const large = { ...key("a"), bytes: 1000 };
+  const first = log.run(large, leaving.signal, () => gate.promise);
+  const retry = log.run(large, never, count);
+  leaving.abort();
+  await expect(first).rejects.toMatchObject({ reason: "CANCELED" });
+  expect(held).toEqual([["me", 1000]]);
+  gate.resolve("once");
+  expect(await retry).toBe("once");
+  await settled();
+  expect(held).toEqual([]);
 });
 
 test("requests of a database from before the counters are counted", () => {
