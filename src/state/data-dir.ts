@@ -14,11 +14,11 @@ import path from "node:path";
 import { DatabaseSync } from "node:sqlite";
 import { COMPILE_CACHE } from "../base/compile-cache.ts";
 import type { Finding } from "../base/diagnosis.ts";
-import { BerthError } from "../base/errors.ts";
+import { BerthError, hasReason } from "../base/errors.ts";
 import { makePrivate, type PrivateDirectory } from "../base/private-directory.ts";
-import { isBusy, isCorrupt, isFull } from "./database.ts";
+import { isBusy, isCorrupt, isFull, isIoError, translateError } from "./database.ts";
 import { APPLICATION_ID, MIGRATIONS } from "./schema.ts";
-import { SEALED_PREFIX, Seal } from "./seal.ts";
+import { hasKey, NEW_KEY_END, SEALED_PREFIX, Seal } from "./seal.ts";
 
 const DATABASE = "berth.db";
 const LOCK = "lock";
@@ -28,7 +28,7 @@ const filesOf = (file: string) => ["", "-journal", "-wal", "-shm"].map((end) => 
 /** What the service creates in its data directory. */
 const ENTRIES = new Set([
   ...[...filesOf(DATABASE), ...filesOf(LOCK)],
-  KEY,
+  ...[KEY, KEY + NEW_KEY_END],
   ...["holder", "transcripts", "pipes", "workspaces", "shared", COMPILE_CACHE],
 ]);
 const FILE_MODE = 0o600;
@@ -80,7 +80,7 @@ export class DataDir {
     const key = path.join(this.path, KEY);
     try {
       // A new key would open nothing, and hide that the old one is missing.
-      if (!existsSync(key) && isSealed(this.database)) throw missingKey(key);
+      if (!hasKey(key) && isSealed(this.database)) throw missingKey(key);
       return Seal.ofFile(key);
     } catch (error) {
       throw error instanceof BerthError ? error : unusable(this.path, error);
@@ -98,8 +98,8 @@ export class DataDir {
 
   /** What to throw where the service could not open it: an error of the disk in words for who starts the service. */
   explain(error: unknown): unknown {
-    const isOfDisk = error instanceof BerthError && error.reason === "NO_SPACE";
-    return isOfDisk ? unusable(this.path, error.cause) : error;
+    const translated = translateError(error);
+    return hasReason(translated, "NO_SPACE") ? unusable(this.path, translated.cause) : error;
   }
 
   release(): void {
@@ -173,7 +173,9 @@ function unusable(directory: string, cause: unknown): BerthError {
   const todo =
     code === "ENOSPC" || code === "EDQUOT" || isFull(cause)
       ? "Free space on its disk"
-      : "Make it a directory to which this user may write";
+      : isIoError(cause)
+        ? "Check its disk, and free space on it"
+        : "Make it a directory to which this user may write";
   return new BerthError(
     "INVALID_ARGUMENT",
     `--data-dir: ${directory} cannot be used (${problem}). ${todo}, or name another with --data-dir.`,
@@ -215,7 +217,7 @@ export function diagnoseDatabase(directory: string): Finding[] {
     inspectHeader(file);
     // The service makes the key before it writes to the database. Whether anything is sealed, only a connection would show.
     const key = path.join(directory, KEY);
-    if (!existsSync(key)) throw missingKey(key);
+    if (!hasKey(key)) throw missingKey(key);
     Seal.ofFile(key);
     return [];
   } catch (error) {
@@ -280,16 +282,25 @@ function checkPages(file: string): void {
   }
 }
 
+/** Where sealed texts are: the column of each table. */
+const SEALED = {
+  sandboxes: "spec",
+  processes: "facts",
+  sessions: "session",
+  runs: "record",
+  requests: "fingerprint",
+};
+
 /** Whether a database holds what a key sealed. */
 function isSealed(file: string): boolean {
   if (!existsSync(file) || statSync(file).size === 0) return false;
   const database = new DatabaseSync(file, { readOnly: true });
   try {
-    const table = database.prepare("SELECT 1 FROM sqlite_master WHERE name = 'sandboxes'").get();
-    if (table === undefined) return false;
-    return (
-      database.prepare("SELECT 1 FROM sandboxes WHERE spec GLOB ?").get(`${SEALED_PREFIX}*`) !== undefined
-    );
+    return Object.entries(SEALED).some(([table, column]) => {
+      const isThere = database.prepare("SELECT 1 FROM sqlite_master WHERE name = ?").get(table);
+      const found = `SELECT 1 FROM ${table} WHERE ${column} GLOB ?`;
+      return isThere !== undefined && database.prepare(found).get(`${SEALED_PREFIX}*`) !== undefined;
+    });
   } finally {
     database.close();
   }

@@ -108,6 +108,11 @@ export function isFull(error: unknown): boolean {
   return sqliteCode(error) === CODE.full;
 }
 
+/** Whether the disk failed, or was too full for a file that is mapped into memory. */
+export function isIoError(error: unknown): boolean {
+  return sqliteCode(error) === CODE.ioError;
+}
+
 /** Whether a file is not a database, or a corrupt one. */
 export function isCorrupt(error: unknown): boolean {
   const code = sqliteCode(error);
@@ -118,7 +123,7 @@ export function isCorrupt(error: unknown): boolean {
  * Converts an error of SQLite to a `BerthError` for the caller whose change could not be stored. Returns other errors
  * as they are.
  */
-function translateError(error: unknown): unknown {
+export function translateError(error: unknown): unknown {
   switch (sqliteCode(error)) {
     case undefined:
       return error;

@@ -6,7 +6,17 @@ import {
   type KeyObject,
   randomBytes,
 } from "node:crypto";
-import { chmodSync, closeSync, fchmodSync, fsyncSync, openSync, readFileSync, writeSync } from "node:fs";
+import {
+  chmodSync,
+  closeSync,
+  fchmodSync,
+  fsyncSync,
+  openSync,
+  readFileSync,
+  renameSync,
+  statSync,
+  writeSync,
+} from "node:fs";
 import path from "node:path";
 import { BerthError } from "../base/errors.ts";
 import { takeRandom } from "../base/random.ts";
@@ -53,7 +63,7 @@ export class Seal {
   }
 
   /**
-   * The seal with the key in a file, which is created if it is missing.
+   * The seal with the key in a file, which is created if it is missing or empty.
    * @throws `INVALID_ARGUMENT` for a file that does not contain a key; errors of the file system
    */
   static ofFile(file: string): Seal {
@@ -139,9 +149,15 @@ function notOurs(cause: unknown): BerthError {
   );
 }
 
+/** Whether a file contains a key, or something in its place. One that a full disk or a crash left empty does not. */
+export function hasKey(file: string): boolean {
+  return (statSync(file, { throwIfNoEntry: false })?.size ?? 0) > 0;
+}
+
 function readKey(file: string): Buffer | undefined {
   try {
     const key = readFileSync(file);
+    if (key.length === 0) return undefined;
     chmodSync(file, FILE_MODE);
     return key;
   } catch (error) {
@@ -150,10 +166,14 @@ function readKey(file: string): Buffer | undefined {
   }
 }
 
-/** Creates a key. It is on disk before anything is sealed with it. */
+/** What a new key is written to, under the same name with this end. */
+export const NEW_KEY_END = ".new";
+
+/** Creates a key. It is on disk before anything is sealed with it, and has its name only once it is complete. */
 function makeKey(file: string): Buffer {
   const key = randomBytes(KEY_BYTES);
-  const fd = openSync(file, "wx", FILE_MODE);
+  const incomplete = file + NEW_KEY_END;
+  const fd = openSync(incomplete, "w", FILE_MODE);
   try {
     fchmodSync(fd, FILE_MODE);
     writeSync(fd, key);
@@ -161,6 +181,7 @@ function makeKey(file: string): Buffer {
   } finally {
     closeSync(fd);
   }
+  renameSync(incomplete, file);
   const directory = openSync(path.dirname(file), "r");
   try {
     fsyncSync(directory);

@@ -69,7 +69,7 @@ export const STATE_DEFECTS: readonly Defect[] = [
   {
     name: "a key is made for a database that has lost its own",
     changes: [
-      { file: "src/state/data-dir.ts", from: "!existsSync(key) && isSealed(this.database)", to: "false" },
+      { file: "src/state/data-dir.ts", from: "!hasKey(key) && isSealed(this.database)", to: "false" },
     ],
     test: {
       file: "test/integration/cli/serve-data-dir.test.ts",
@@ -307,6 +307,43 @@ export const STATE_DEFECTS: readonly Defect[] = [
     test: {
       file: "test/unit/state/request-log.test.ts",
       title: "that cannot be stored are those of the owner with most",
+    },
+  },
+  {
+    name: "a key that a full disk left empty keeps the service from starting",
+    changes: [{ file: "src/state/seal.ts", from: "    if (key.length === 0) return undefined;\n", to: "" }],
+    test: {
+      file: "test/unit/state/seal.test.ts",
+      title: "an empty file, as a full disk or a crash leaves it, is a missing key",
+    },
+  },
+  {
+    name: "an empty key in the place of a lost one is replaced",
+    changes: [
+      {
+        file: "src/state/data-dir.ts",
+        from: "if (!hasKey(key) && isSealed(this.database))",
+        to: "if (!existsSync(key) && isSealed(this.database))",
+      },
+    ],
+    test: {
+      file: "test/integration/cli/serve-data-dir.test.ts",
+      title: "a database without its key is refused, and no other key is made",
+    },
+  },
+  {
+    name: "a first start on a nearly full disk shows an error of the database",
+    changes: [
+      {
+        file: "src/state/data-dir.ts",
+        from: "const translated = translateError(error);",
+        to: "const translated = error;",
+      },
+    ],
+    test: {
+      file: "test/integration/restart/first-start.test.ts",
+      title: "a first start on a disk with %s free blocks says what to do, and a later one works",
+      row: "4",
     },
   },
 ];

@@ -220,14 +220,25 @@ test("a copy of the data directory of a running service is refused where it woul
 
 test("a database without its key is refused, and no other key is made", async () => {
   const service = await ServeProcess.start(["--engine", "bubblewrap"]);
-  await service.runHere(["create"]);
+  await service.runHere(["run", "--", "true"]);
   await service.stop();
   const key = path.join(service.dataDir, "key");
+  const isRefused = async () => {
+    const { exitCode, stderr } = await serve(service.dataDir);
+    expect({ exitCode, stderr }).toEqual({
+      exitCode: 1,
+      stderr: `berth: --data-dir: ${key} is missing, and the database cannot be read without it. Restore both from the same backup.\n`,
+    });
+  };
+  writeFileSync(key, "");
+  await isRefused();
+  expect(readFileSync(key)).toHaveLength(0);
   rmSync(key);
-  const { exitCode, stderr } = await serve(service.dataDir);
-  expect({ exitCode, stderr }).toEqual({
-    exitCode: 1,
-    stderr: `berth: --data-dir: ${key} is missing, and the database cannot be read without it. Restore both from the same backup.\n`,
-  });
+  await isRefused();
   expect(existsSync(key)).toBe(false);
+  // Also if all that is left is a command of the last day.
+  const database = new DatabaseSync(path.join(service.dataDir, "berth.db"));
+  database.exec("DELETE FROM sandboxes");
+  database.close();
+  await isRefused();
 });

@@ -1,4 +1,4 @@
-import { mkdtempSync, readFileSync, rmSync, statSync, writeFileSync } from "node:fs";
+import { existsSync, mkdtempSync, readFileSync, rmSync, statSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import path from "node:path";
 import { afterAll, expect, test } from "vitest";
@@ -44,4 +44,14 @@ test("another key, or a changed byte, is reported and not read", () => {
   writeFileSync(file, "short");
   expect(() => Seal.ofFile(file)).toThrow(/holds no key/);
   expect(readFileSync(file, "utf8")).toBe("short");
+});
+
+test("an empty file, as a full disk or a crash leaves it, is a missing key", () => {
+  const file = path.join(directory, "empty");
+  for (const place of [file, `${file}.new`]) writeFileSync(place, "", { mode: 0o644 });
+  expect(() => Seal.ofFile(file)).not.toThrow();
+  const sealed = Seal.ofFile(file).text("x");
+  expect(Seal.ofFile(file).openText(sealed)).toBe("x");
+  expect(statSync(file).mode & 0o777).toBe(0o600);
+  expect(existsSync(`${file}.new`)).toBe(false);
 });
