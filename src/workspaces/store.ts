@@ -1,3 +1,4 @@
+import { hasReason } from "../base/errors.ts";
 import { MAX_SLICE_BYTES } from "../base/ordered-index.ts";
 import type { Database } from "../state/database.ts";
 import type { WorkspaceName } from "./workspace.ts";
@@ -58,6 +59,8 @@ export class WorkspaceStore {
   readonly #db: Database;
   /** Caches the sums of {@link ownerBytes}: an import asks for each of its files. */
   readonly #ownerBytes = new Map<string, number>();
+  /** Sizes that could not be stored, by number: until the next one can, they count instead of the stored ones. */
+  readonly #unstoredSizes = new Map<number, number>();
 
   constructor(db: Database) {
     this.#db = db;
@@ -67,7 +70,7 @@ export class WorkspaceStore {
     const row = this.#db
       .prepare(`SELECT ${COLUMNS} FROM workspaces WHERE owner = ? AND workspace_id = ?`)
       .get(owner, workspaceId);
-    return row && toRecord(row as unknown as Row);
+    return row && this.#toRecord(row as unknown as Row);
   }
 
   /**
@@ -90,7 +93,7 @@ export class WorkspaceStore {
       bytes += Number(row.refs_bytes);
       if (records.length === limit || (records.length > 0 && bytes > MAX_SLICE_BYTES))
         return { records, more: true };
-      records.push(toRecord(row as unknown as Row));
+      records.push(this.#toRecord(row as unknown as Row));
     }
     return { records, more: false };
   }
@@ -106,7 +109,7 @@ export class WorkspaceStore {
   /** All records of an owner, including its shared directory. */
   ofOwner(owner: string): WorkspaceRecord[] {
     const rows = this.#db.prepare(`SELECT ${COLUMNS} FROM workspaces WHERE owner = ?`).all(owner);
-    return (rows as unknown as Row[]).map(toRecord);
+    return (rows as unknown as Row[]).map((row) => this.#toRecord(row));
   }
 
   /** The owners that have any. */
@@ -124,7 +127,10 @@ export class WorkspaceStore {
     const row = this.#db
       .prepare("SELECT total(size_bytes) AS bytes FROM workspaces WHERE owner = ?")
       .get(owner);
-    const bytes = Number(row?.bytes);
+    const bytes =
+      this.#unstoredSizes.size === 0
+        ? Number(row?.bytes)
+        : this.ofOwner(owner).reduce((sum, { sizeBytes = 0 }) => sum + sizeBytes, 0);
     this.#ownerBytes.set(owner, bytes);
     return bytes;
   }
@@ -132,7 +138,7 @@ export class WorkspaceStore {
   /** The records of all owners, including shared directories. */
   all(): WorkspaceRecord[] {
     const rows = this.#db.prepare(`SELECT ${COLUMNS} FROM workspaces ORDER BY number`).all();
-    return (rows as unknown as Row[]).map(toRecord);
+    return (rows as unknown as Row[]).map((row) => this.#toRecord(row));
   }
 
   /** Adds a record. */
@@ -175,9 +181,18 @@ export class WorkspaceStore {
     this.#update(name, "sandbox_id = ?, update_time_ms = ?", sandboxId, timeMs);
   }
 
+  /** Keeps the size in memory if the disk is full: it was measured, whether it can be stored or not. */
   setSize(name: WorkspaceName, sizeBytes: number): void {
     this.#ownerBytes.delete(name.owner);
-    this.#update(name, "size_bytes = ?", sizeBytes);
+    const number = this.find(name)?.number;
+    if (number === undefined) return;
+    try {
+      this.#update(name, "size_bytes = ?", sizeBytes);
+      this.#unstoredSizes.delete(number);
+    } catch (error) {
+      if (!hasReason(error, "NO_SPACE")) throw error;
+      this.#unstoredSizes.set(number, sizeBytes);
+    }
   }
 
   /** Records that another directory of its volume is the current one. */
@@ -186,11 +201,14 @@ export class WorkspaceStore {
   }
 
   /** Deletes the record and its references. */
-  remove({ owner, workspaceId }: WorkspaceName): void {
+  remove(name: WorkspaceName): void {
+    const { owner, workspaceId } = name;
+    const number = this.find(name)?.number;
     this.#ownerBytes.delete(owner);
     this.#db.transaction(() =>
       this.#db.prepare("DELETE FROM workspaces WHERE owner = ? AND workspace_id = ?").run(owner, workspaceId),
     );
+    if (number !== undefined) this.#unstoredSizes.delete(number);
   }
 
   /** In byte order. */
@@ -322,18 +340,18 @@ export class WorkspaceStore {
         .run(...values, owner, workspaceId),
     );
   }
-}
 
-function toRecord(row: Row): WorkspaceRecord {
-  return {
-    number: row.number,
-    tree: row.tree,
-    owner: row.owner,
-    workspaceId: row.workspace_id,
-    state: row.state as WorkspaceRecord["state"],
-    sandboxId: row.sandbox_id,
-    sizeBytes: row.size_bytes ?? undefined,
-    createTimeMs: row.create_time_ms,
-    updateTimeMs: row.update_time_ms,
-  };
+  #toRecord(row: Row): WorkspaceRecord {
+    return {
+      number: row.number,
+      tree: row.tree,
+      owner: row.owner,
+      workspaceId: row.workspace_id,
+      state: row.state as WorkspaceRecord["state"],
+      sandboxId: row.sandbox_id,
+      sizeBytes: this.#unstoredSizes.get(row.number) ?? row.size_bytes ?? undefined,
+      createTimeMs: row.create_time_ms,
+      updateTimeMs: row.update_time_ms,
+    };
+  }
 }

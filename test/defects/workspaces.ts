@@ -476,4 +476,18 @@ export const WORKSPACE_DEFECTS: readonly Defect[] = [
       title: "a caller who deletes files after a refusal is not refused again, and waits seconds at most",
     },
   },
+  {
+    name: "a workspace whose size cannot be stored is not measured",
+    changes: [
+      {
+        file: "src/workspaces/store.ts",
+        from: 'if (!hasReason(error, "NO_SPACE")) throw error;',
+        to: "throw error;",
+      },
+    ],
+    test: {
+      file: "test/unit/workspaces/store.test.ts",
+      title: "a size that is measured while the disk is full counts until the next one is stored",
+    },
+  },
 ];

@@ -1,4 +1,5 @@
 import { expect, test } from "vitest";
+import { BerthError } from "../../../src/base/errors.ts";
 import { WorkspaceStore } from "../../../src/workspaces/store.ts";
 import { memoryDatabase } from "../../support/memory-database.ts";
 
@@ -27,6 +28,29 @@ test("the total size of an owner's workspaces follows each change", () => {
   store.remove(named("b"));
   look();
   expect(seen).toEqual([0, 0, 5, 12, 12, 12, 13, 6]);
+  database.close();
+});
+
+test("a size that is measured while the disk is full counts until the next one is stored", () => {
+  const database = memoryDatabase();
+  const store = new WorkspaceStore(database);
+  const name = { owner: "me", workspaceId: "a" };
+  store.insert(name, "ACTIVE", 0);
+  store.setSize(name, 5);
+  const { transaction } = database;
+  database.transaction = () => {
+    throw new BerthError("NO_SPACE", "The disk is full.");
+  };
+  const sizes = () => [
+    store.find(name)?.sizeBytes,
+    store.ofOwner("me")[0]?.sizeBytes,
+    store.ownerBytes("me"),
+  ];
+  expect(() => store.setSize(name, 700)).not.toThrow();
+  expect(sizes()).toEqual([700, 700, 700]);
+  database.transaction = transaction;
+  store.setSize(name, 6);
+  expect(sizes()).toEqual([6, 6, 6]);
   database.close();
 });
 
