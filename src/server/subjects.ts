@@ -1,7 +1,7 @@
 import type { DescField, DescMessage } from "@bufbuild/protobuf";
 
 /** Limits: how deep ids are searched in a message, how many are kept, and how much of each, in UTF-16 units. */
-const MAX_DEPTH = 3;
+const MAX_DEPTH = 4;
 const MAX_IDS = 64;
 const MAX_ITEMS = 64;
 const MAX_LENGTH = 256;

@@ -97,4 +97,12 @@ export const AUDIT_DEFECTS: readonly Defect[] = [
     ],
     test: { file: FILE, title: "%s is refused, with what to do", row: "a link" },
   },
+  {
+    name: "a batch of tools names no sessions in the audit log",
+    changes: [{ file: "src/server/subjects.ts", from: "const MAX_DEPTH = 4;", to: "const MAX_DEPTH = 3;" }],
+    test: {
+      file: "test/unit/server/subjects.test.ts",
+      title: "a batch of tools names the sessions that it used, as one tool does",
+    },
+  },
 ];
