@@ -115,6 +115,11 @@ export interface Tool {
   /** What it does and returns, for people and models. */
   readonly description: string;
   readonly params: ZodType;
+  /**
+   * Whether each run is a command of its tenant, for the quota. Default false: it is none, or it runs one through
+   * `ProcessManager`, which counts it.
+   */
+  readonly isCommand?: boolean;
   /** The timeout that these params set, if they do. A shorter one of the request counts. */
   timeoutMs?(params: unknown): number | undefined;
   /** The timeout if neither the request nor the params set one. Undefined: the sandbox's command timeout. */
@@ -189,6 +194,7 @@ export function defineTool<R extends SessionBackend, S extends ZodType>(definiti
   readonly name: string;
   readonly description: string;
   readonly params: S;
+  readonly isCommand?: boolean;
   timeoutMs?(params: z.output<S>): number | undefined;
   defaultTimeoutMs?(params: z.output<S>): number | undefined;
   run(backend: R, params: z.output<S>, call: ToolCall): Promise<ToolResult>;

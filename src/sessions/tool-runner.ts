@@ -3,6 +3,7 @@ import { BerthError } from "../base/errors.ts";
 import { randomBase32 } from "../base/ids.ts";
 import type { JsonObject } from "../base/json.ts";
 import type { Logger } from "../base/logger.ts";
+import { TenantQuotas } from "../sandboxes/tenant-quotas.ts";
 import { TOOL_CODE, type ToolOutput, type ToolResult } from "./backend.ts";
 import type { SessionUse } from "./execute.ts";
 import type { SessionManager } from "./manager.ts";
@@ -56,17 +57,21 @@ function newTraceId(): string {
 export class ToolRunner {
   readonly #catalog: ToolCatalog;
   readonly #sessions: SessionManager;
+  readonly #quotas: TenantQuotas;
   readonly #clock: Clock;
   readonly #logger: Logger;
 
   constructor(parts: {
     readonly catalog: ToolCatalog;
     readonly sessions: SessionManager;
+    /** Default: no tenant has a quota. */
+    readonly quotas?: TenantQuotas;
     readonly clock: Clock;
     readonly logger: Logger;
   }) {
     this.#catalog = parts.catalog;
     this.#sessions = parts.sessions;
+    this.#quotas = parts.quotas ?? new TenantQuotas(parts.clock);
     this.#clock = parts.clock;
     this.#logger = parts.logger;
   }
@@ -74,7 +79,7 @@ export class ToolRunner {
   /**
    * Runs a tool on the worker's session of its type, or on a temporary one. A failure of the tool itself is a report,
    * not an error.
-   * @throws `TOOL_NOT_FOUND`, `INVALID_ARGUMENT`, and what {@link SessionManager.withSession} throws.
+   * @throws `TOOL_NOT_FOUND`, `INVALID_ARGUMENT`, `TENANT_QUOTA` for a command too many, and what {@link SessionManager.withSession} throws.
    */
   async run(request: ToolRequest, observer: ToolObserver, signal: AbortSignal): Promise<ToolReport> {
     const { owner, workerId, traceId = newTraceId() } = request;
@@ -92,13 +97,18 @@ export class ToolRunner {
         temporarySession: use.temporary,
         traceId,
       };
-      observer.started(meta);
-      const startedAt = this.#clock.monotonicMs();
-      const timeoutMs = givenMs ?? use.commandTimeoutMs;
-      const result = await this.#runWithin(entry, params, use, timeoutMs, observer.output);
-      const executionTimeMs = this.#clock.monotonicMs() - startedAt;
-      this.#logger.debug({ ...meta, code: result.code, executionTimeMs }, "a tool ran");
-      return { ...result, meta: { ...meta, executionTimeMs } };
+      const place = tool.isCommand ? this.#quotas.reserveExec(owner) : undefined;
+      try {
+        observer.started(meta);
+        const startedAt = this.#clock.monotonicMs();
+        const timeoutMs = givenMs ?? use.commandTimeoutMs;
+        const result = await this.#runWithin(entry, params, use, timeoutMs, observer.output);
+        const executionTimeMs = this.#clock.monotonicMs() - startedAt;
+        this.#logger.debug({ ...meta, code: result.code, executionTimeMs }, "a tool ran");
+        return { ...result, meta: { ...meta, executionTimeMs } };
+      } finally {
+        place?.release();
+      }
     };
     return this.#sessions.withSession(key, signal, work, givenMs);
   }

@@ -358,4 +358,36 @@ export const TENANT_DEFECTS: readonly Defect[] = [
         "past its disk quota a tenant gets no sandbox over a workspace and no import, until files are removed",
     },
   },
+  {
+    name: "commands of sessions do not count towards the quota of commands",
+    changes: [
+      {
+        file: "src/sessions/tool-runner.ts",
+        from: "tool.isCommand ? this.#quotas.reserveExec(owner) : undefined",
+        to: "tool.isCommand ? this.#quotas.recoverExec(owner) : undefined",
+      },
+    ],
+    test: {
+      file: "test/unit/sessions/calls.test.ts",
+      title: "that are commands count towards the tenant's quota, until one %s",
+      row: "ends",
+    },
+  },
+  {
+    name: "a command of a session counts for ever",
+    changes: [{ file: "src/sessions/tool-runner.ts", from: "        place?.release();\n", to: "" }],
+    test: {
+      file: "test/unit/sessions/calls.test.ts",
+      title: "that are commands count towards the tenant's quota, until one %s",
+      row: "loses its caller",
+    },
+  },
+  {
+    name: "what bash runs is no command",
+    changes: [{ file: "src/sessions/types/bash/type.ts", from: "  isCommand: true,\n", to: "" }],
+    test: {
+      file: "test/unit/sessions/types/config.test.ts",
+      title: "what bash and python run is a command of the tenant; what code runs is counted where it starts",
+    },
+  },
 ];

@@ -37,6 +37,34 @@ describe("calls", () => {
     expect(await hasSettled(first.report)).toBe(false);
   });
 
+  test.each(["ends", "fails", "exceeds its timeout", "loses its caller"])(
+    "that are commands count towards the tenant's quota, until one %s",
+    async (end) => {
+      const bench = await SessionBench.start();
+      await bench.create(["shell", "notebook"]);
+      bench.quota = { execs: 1 };
+      const caller = new AbortController();
+      const first = await bench.wait("shell", "one", { timeoutMs: 1_000 }, caller.signal);
+      expect(bench.quotas.usage(OWNER).execs).toBe(1);
+      const refused = await bench.wait("notebook", "two");
+      expect(await hasSettled(refused.report)).toBe(true);
+      await expect(refused.report).rejects.toMatchObject({
+        reason: "TENANT_QUOTA",
+        metadata: { quota: "execs" },
+      });
+      // Another kind of tool is none.
+      expect(await bench.answer("notebook")).toMatchObject({ backend: 0 });
+      if (end === "ends") bench.shell.call("one").finish();
+      if (end === "fails") bench.shell.call("one").fail(new Error("on purpose"));
+      if (end === "exceeds its timeout") await bench.clock.advance(1_000);
+      if (end === "loses its caller") caller.abort(new BerthError("CANCELED", "on purpose"));
+      await first.report.catch(() => {});
+      expect(bench.quotas.usage(OWNER).execs).toBe(0);
+      await bench.wait("notebook", "three");
+      expect(bench.notebook.started).toEqual(["three"]);
+    },
+  );
+
   test("do not wait for a caller that left the queue", async () => {
     const bench = await SessionBench.start();
     await bench.created("shell");

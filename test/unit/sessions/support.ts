@@ -103,6 +103,7 @@ export class FakeType implements SessionType {
         timeout_ms: z.number().optional(),
         default_timeout_ms: z.number().optional(),
       }),
+      isCommand: true,
       timeoutMs: (params) => params.timeout_ms,
       defaultTimeoutMs: (params) => params.default_timeout_ms,
       run: (backend: FakeBackend, { name }, call) => {
@@ -253,7 +254,8 @@ export class SessionBench {
         logger: log,
       },
     );
-    this.tools = new ToolRunner({ catalog, sessions: this.sessions, clock, logger: log });
+    const { sessions, quotas } = this;
+    this.tools = new ToolRunner({ catalog, sessions, quotas, clock, logger: log });
     await manager.recover();
     manager.start();
     state.start();

@@ -81,10 +81,10 @@ class SessionServiceStub:
     Errors: INVALID_ARGUMENT for bad params, or a short name that several tools
     have; NOT_FOUND (TOOL_NOT_FOUND; SECRET_NOT_FOUND when an interpreter is
     restarted and one of its secrets is gone); ALREADY_EXISTS
-    (REQUEST_ID_REUSED); RESOURCE_EXHAUSTED (TOO_MANY_OPERATIONS; SANDBOX_LIMIT
-    for a temporary session); FAILED_PRECONDITION (SESSION_START_FAILED for a
-    temporary session); ABORTED (SESSION_LOST, SANDBOX_DELETED,
-    SANDBOX_TERMINATED).
+    (REQUEST_ID_REUSED); RESOURCE_EXHAUSTED (TOO_MANY_OPERATIONS; TENANT_QUOTA,
+    of commands only when the call has its turn; SANDBOX_LIMIT for a temporary
+    session); FAILED_PRECONDITION (SESSION_START_FAILED for a temporary
+    session); ABORTED (SESSION_LOST, SANDBOX_DELETED, SANDBOX_TERMINATED).
     """
     ExecuteToolStream: _grpc.UnaryStreamMultiCallable[_session_pb2.ExecuteToolStreamRequest, _session_pb2.ExecuteToolStreamResponse]
     """ExecuteToolStream is ExecuteTool with the tool's output as it is written:
@@ -221,10 +221,10 @@ class SessionServiceAsyncStub(SessionServiceStub):
     Errors: INVALID_ARGUMENT for bad params, or a short name that several tools
     have; NOT_FOUND (TOOL_NOT_FOUND; SECRET_NOT_FOUND when an interpreter is
     restarted and one of its secrets is gone); ALREADY_EXISTS
-    (REQUEST_ID_REUSED); RESOURCE_EXHAUSTED (TOO_MANY_OPERATIONS; SANDBOX_LIMIT
-    for a temporary session); FAILED_PRECONDITION (SESSION_START_FAILED for a
-    temporary session); ABORTED (SESSION_LOST, SANDBOX_DELETED,
-    SANDBOX_TERMINATED).
+    (REQUEST_ID_REUSED); RESOURCE_EXHAUSTED (TOO_MANY_OPERATIONS; TENANT_QUOTA,
+    of commands only when the call has its turn; SANDBOX_LIMIT for a temporary
+    session); FAILED_PRECONDITION (SESSION_START_FAILED for a temporary
+    session); ABORTED (SESSION_LOST, SANDBOX_DELETED, SANDBOX_TERMINATED).
     """
     ExecuteToolStream: _aio.UnaryStreamMultiCallable[_session_pb2.ExecuteToolStreamRequest, _session_pb2.ExecuteToolStreamResponse]  # type: ignore[assignment]
     """ExecuteToolStream is ExecuteTool with the tool's output as it is written:
@@ -370,10 +370,10 @@ class SessionServiceServicer(metaclass=_abc_1.ABCMeta):
         Errors: INVALID_ARGUMENT for bad params, or a short name that several tools
         have; NOT_FOUND (TOOL_NOT_FOUND; SECRET_NOT_FOUND when an interpreter is
         restarted and one of its secrets is gone); ALREADY_EXISTS
-        (REQUEST_ID_REUSED); RESOURCE_EXHAUSTED (TOO_MANY_OPERATIONS; SANDBOX_LIMIT
-        for a temporary session); FAILED_PRECONDITION (SESSION_START_FAILED for a
-        temporary session); ABORTED (SESSION_LOST, SANDBOX_DELETED,
-        SANDBOX_TERMINATED).
+        (REQUEST_ID_REUSED); RESOURCE_EXHAUSTED (TOO_MANY_OPERATIONS; TENANT_QUOTA,
+        of commands only when the call has its turn; SANDBOX_LIMIT for a temporary
+        session); FAILED_PRECONDITION (SESSION_START_FAILED for a temporary
+        session); ABORTED (SESSION_LOST, SANDBOX_DELETED, SANDBOX_TERMINATED).
         """
 
     @_abc_1.abstractmethod

@@ -1670,10 +1670,10 @@ export declare const SessionService: GenService<{
    * Errors: INVALID_ARGUMENT for bad params, or a short name that several tools
    * have; NOT_FOUND (TOOL_NOT_FOUND; SECRET_NOT_FOUND when an interpreter is
    * restarted and one of its secrets is gone); ALREADY_EXISTS
-   * (REQUEST_ID_REUSED); RESOURCE_EXHAUSTED (TOO_MANY_OPERATIONS; SANDBOX_LIMIT
-   * for a temporary session); FAILED_PRECONDITION (SESSION_START_FAILED for a
-   * temporary session); ABORTED (SESSION_LOST, SANDBOX_DELETED,
-   * SANDBOX_TERMINATED).
+   * (REQUEST_ID_REUSED); RESOURCE_EXHAUSTED (TOO_MANY_OPERATIONS; TENANT_QUOTA,
+   * of commands only when the call has its turn; SANDBOX_LIMIT for a temporary
+   * session); FAILED_PRECONDITION (SESSION_START_FAILED for a temporary
+   * session); ABORTED (SESSION_LOST, SANDBOX_DELETED, SANDBOX_TERMINATED).
    *
    * @generated from rpc berth.v1.SessionService.ExecuteTool
    */

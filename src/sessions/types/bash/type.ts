@@ -27,6 +27,7 @@ const run = defineTool({
     "running goes on; what that writes later is dropped. Past 16 of these that hold the session's output, the output of " +
     "the newest is closed, and it ends by SIGPIPE when it writes: start servers with their output in a file.",
   params: runParams,
+  isCommand: true,
   timeoutMs: ({ timeout }) => secondsToMs(timeout),
   run: (bash: Bash, { command }, call) => bash.run(withoutNul("params.command", command), call),
 });

@@ -29,6 +29,7 @@ const run = defineTool({
     "session_lost (the interpreter ended) and session_restarted (it was lost before this call, and restarted). " +
     "Open matplotlib figures come as PNG attachments and are closed.",
   params: runParams,
+  isCommand: true,
   timeoutMs: ({ timeout }) => secondsToMs(timeout),
   run: (python: Python, { code }, call) => python.run(code, call),
 });
