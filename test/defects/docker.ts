@@ -62,8 +62,23 @@ export const DOCKER_DEFECTS: readonly Defect[] = [
     },
   },
   {
+    name: "what root in a container writes to the answers of its zygote is read as fast as it comes",
+    changes: [
+      {
+        file: "src/engine/docker/zygote.ts",
+        from: "if (isAsked && chunk.length <= MAX_READ_BYTES) return;",
+        to: "if (isAsked || chunk.length <= MAX_READ_BYTES) return;",
+      },
+    ],
+    test: {
+      file: "test/unit/engine/docker/zygote.test.ts",
+      title: "answers %s are not read as fast as they are written",
+      row: "of no request",
+    },
+  },
+  {
     name: "a lane that is opened before processes are recovered loses their exit codes",
-    changes: [{ file: "src/engine/docker/zygote.ts", from: "this.#keep(id, answer);", to: "void answer;" }],
+    changes: [{ file: "src/engine/docker/zygote.ts", from: "this.#keep(id, text);", to: "" }],
     test: {
       file: ZYGOTE,
       title: "exit codes outlive the service, also of processes that end while it is down",

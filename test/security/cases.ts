@@ -246,6 +246,11 @@ export const SECURITY_CASES: Readonly<Record<string, readonly SecurityCase[]>> =
       ],
       "containers share files that root in one of them can lease and watch",
     ),
+    hostile(
+      "a flood of answers that look like those of Berth's own shell in the sandbox",
+      [at("unit/engine/docker/zygote.test.ts", "answers %s are not read as fast as they are written")],
+      "what root in a container writes to the answers of its zygote is read as fast as it comes",
+    ),
     layered(
       "a disk that is full",
       [at(ESCAPE, "a fork bomb, a full disk and a flood of output do not affect the neighbour")],
