@@ -176,6 +176,8 @@ export class Tools {
       });
       const ended = endOf(tool, isNoise);
       ended.catch(() => {});
+      // It could not be started, and has no streams.
+      if (tool.pid === undefined) await ended;
       return { tool: tool as ChildProcessByStdio<null, Readable, Readable>, stdin: tool.stdin, ended };
     } finally {
       // The child has inherited it: a stream that is never read to the end must not hold it open here.
