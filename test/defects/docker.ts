@@ -34,6 +34,34 @@ export const DOCKER_DEFECTS: readonly Defect[] = [
     },
   },
   {
+    name: "warm containers never take mounts again after a lack of descriptors",
+    changes: [
+      {
+        file: "src/engine/docker/mounts.ts",
+        from: "    await unbind(inert).catch(() => {});\n    throwTemporary(error);\n",
+        to: "",
+      },
+    ],
+    test: {
+      file: "test/integration/engine/docker/mounts.test.ts",
+      title: "what warm containers need for mounts is made later if there were no descriptors for it",
+    },
+  },
+  {
+    name: "mounts pass unpinned without a warning",
+    changes: [
+      {
+        file: "src/engine/docker/mounts.ts",
+        from: '    logger.warn(\n      { err: error },\n      "mounts of sandboxes',
+        to: '    logger.debug(\n      { err: error },\n      "mounts of sandboxes',
+      },
+    ],
+    test: {
+      file: "test/integration/engine/docker/mounts.test.ts",
+      title: "that mounts cannot be pinned is logged once, with what to do",
+    },
+  },
+  {
     name: "a container that cannot be inspected after its create stays",
     changes: [
       {

@@ -135,7 +135,7 @@ export class DockerEngine implements Engine {
   readonly #images: Images;
   readonly #maker: ContainerMaker;
   readonly #egress: Egress;
-  readonly #stage = new MountStage();
+  readonly #stage: MountStage;
   /** Default users of containers' commands. A missing one is read from its container. */
   readonly #users = new Map<string, string>();
   /** Containers that accept more mounts, until they are first used. */
@@ -170,6 +170,7 @@ export class DockerEngine implements Engine {
     });
     this.#maker = new ContainerMaker(this.#daemon, options.logger, this.#timeouts);
     this.#egress = new Egress(this.#daemon, options.logger);
+    this.#stage = new MountStage(options.logger);
     const { pipesDir } = options;
     // A daemon on the network shares no files with the service.
     if (pipesDir !== undefined && this.#daemon.socketPath !== undefined)
