@@ -40,6 +40,20 @@ export const BUBBLEWRAP_DEFECTS: readonly Defect[] = [
     },
   },
   {
+    name: "a service that cannot start its janitor does not say so",
+    changes: [
+      {
+        file: "src/engine/bubblewrap/janitor.ts",
+        from: 'this.#child.once("error", lost);',
+        to: 'this.#child.once("error", () => {});',
+      },
+    ],
+    test: {
+      file: "test/integration/engine/bubblewrap/janitor.test.ts",
+      title: "a janitor that cannot be started is reported, and nobody waits for its end",
+    },
+  },
+  {
     name: "a launcher that cannot be started does not say why",
     changes: [
       {

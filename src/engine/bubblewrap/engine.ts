@@ -229,7 +229,7 @@ export class BubblewrapEngine implements Engine {
 
   #open(): Promise<BubblewrapSetup> {
     if (this.#setup === undefined) {
-      const opening = openSetup(this.#options.rootfs ?? "/").catch((error: unknown) => {
+      const opening = openSetup(this.#options.rootfs ?? "/", this.#options.logger).catch((error: unknown) => {
         this.#setup = undefined;
         throw translateError(error, "checking this machine");
       });
