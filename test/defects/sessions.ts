@@ -397,6 +397,20 @@ export const SESSION_DEFECTS: readonly Defect[] = [
     },
   },
   {
+    name: "a desktop's driver ends when a program gives it the clipboard",
+    changes: [
+      {
+        file: "src/sessions/types/vm/driver/clipboard.py",
+        from: '(self._text or b"")',
+        to: "self._text",
+      },
+    ],
+    test: {
+      file: "test/integration/sessions/vm-failures.test.ts",
+      title: "a clipboard that a program takes, and gives to the driver again, is empty",
+    },
+  },
+  {
     name: "a glob looks at a long name in one go",
     changes: [
       {

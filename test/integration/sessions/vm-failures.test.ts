@@ -58,6 +58,33 @@ x.XSync(d, 0)
 open("/tmp/lied", "w").close()
 `;
 
+/**
+ * Takes the clipboard from its owner, and leaves it to nobody. In a second run gives it to that window, and runs on: X
+ * takes it away when this ends. Says when it has done so.
+ */
+const GIVER = `
+import ctypes, os, signal
+x = ctypes.CDLL("libX11.so.6")
+x.XOpenDisplay.restype = ctypes.c_void_p
+x.XGetSelectionOwner.restype = x.XInternAtom.restype = x.XDefaultRootWindow.restype = x.XCreateSimpleWindow.restype = ctypes.c_ulong
+d = ctypes.c_void_p(x.XOpenDisplay(None))
+clipboard = x.XInternAtom(d, b"CLIPBOARD", 0)
+def own(window): x.XSetSelectionOwner(d, ctypes.c_ulong(clipboard), ctypes.c_ulong(window), ctypes.c_ulong(0))
+def say(name, text):
+    x.XSync(d, 0)
+    with open(name + ".new", "w") as file: file.write(text)
+    os.rename(name + ".new", name)
+if os.path.exists("/tmp/taken"):
+    own(int(open("/tmp/taken").read()))
+    say("/tmp/given", "")
+    signal.pause()
+former = x.XGetSelectionOwner(d, ctypes.c_ulong(clipboard))
+root = ctypes.c_ulong(x.XDefaultRootWindow(d))
+own(x.XCreateSimpleWindow(d, root, 0, 0, 1, 1, 0, ctypes.c_ulong(0), ctypes.c_ulong(0)))
+own(0)
+say("/tmp/taken", str(former))
+`;
+
 /** Has widgets with properties of types that AT-SPI does not define, and one whose value is not a number. */
 const ODD_WIDGETS = `
 from gi.repository import Gio, GLib
@@ -391,6 +418,18 @@ describe.each(DESKTOP_ENGINES)("on $name", ({ name, settings }) => {
         text: "kept",
         session_restarted: false,
       });
+    }));
+
+  it("a clipboard that a program takes, and gives to the driver again, is empty", () =>
+    withDesktop(async (desktop) => {
+      await desktop.do("clipboard", { action: "set", text: "taken" });
+      for (const done of ["taken", "given"]) {
+        await desktop.do("launch", { command: ["python3", "-c", GIVER] });
+        await eventually(async () => (await output("ls /tmp")).split("\n").includes(done), PATIENCE);
+        const got = desktop.do("clipboard", { action: "get" });
+        expect(await got.catch(String)).toMatchObject({ text: "", session_restarted: false });
+      }
+      await output("rm /tmp/taken /tmp/given");
     }));
 
   it("a call that times out or whose caller leaves releases what it pressed, and the session continues", () =>
