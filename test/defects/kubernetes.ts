@@ -10,6 +10,20 @@ const RANGES = "src/engine/kubernetes/network/policies.ts";
 /** Those of the Kubernetes engine. */
 export const KUBERNETES_DEFECTS: readonly Defect[] = [
   {
+    name: "an API server whose name cannot be looked up ends the service in the words of the system",
+    changes: [
+      {
+        file: "src/engine/kubernetes/network/keeper.ts",
+        from: 'throw translateError(error, "looking up the API server");',
+        to: "void translateError;\n    throw error;",
+      },
+    ],
+    test: {
+      file: "test/unit/engine/kubernetes/network-keeper.test.ts",
+      title: "an API server whose name cannot be looked up is reported as such",
+    },
+  },
+  {
     name: "kubernetes: output that arrives with the acceptance of an exec is lost",
     changes: [
       {
