@@ -11,6 +11,20 @@ const DIFF = "test/integration/workspaces/diff.test.ts";
 /** Those of the original WorkspaceManager, and those that Berth's own had. */
 export const WORKSPACE_DEFECTS: readonly Defect[] = [
   {
+    name: "a lack of descriptors makes tools run with all rights",
+    changes: [
+      {
+        file: "src/workspaces/host/tools.ts",
+        from: '        if (error !== undefined && !MISSING.has(codeOf(error) ?? "")) throw tooManyFiles(error) ?? error;\n',
+        to: "        void [error, MISSING, codeOf, tooManyFiles];\n",
+      },
+    ],
+    test: {
+      file: "test/integration/workspaces/host/tools.test.ts",
+      title: "a lack of descriptors never makes tools run with all rights",
+    },
+  },
+  {
     name: "a tool that cannot be started for lack of descriptors is a defect of the service",
     changes: [
       {

@@ -1,4 +1,5 @@
 import { expect, test } from "vitest";
+import { BerthError } from "../../../../src/base/errors.ts";
 import { codeOf } from "../../../../src/base/system-errors.ts";
 import { Tools } from "../../../../src/workspaces/host/tools.ts";
 import { takeDescriptors } from "../../../support/no-descriptors.ts";
@@ -29,4 +30,23 @@ test.each([
     end();
   }
   expect([...outcomes]).toEqual(["EMFILE", "done\n"]);
+});
+
+test("a lack of descriptors never makes tools run with all rights", async () => {
+  const rights = async (found: Tools) =>
+    (await found.run({ argv: ["grep", "^Cap", "/proc/self/status"], directory: "/" })).stdout;
+  const own = await rights(tools);
+  const outcomes = new Set<string>();
+  for (let free = 0; free <= 12; free++) {
+    const end = takeDescriptors(free);
+    let found: Tools | string;
+    try {
+      found = Tools.find();
+    } catch (error) {
+      found = error instanceof BerthError ? error.reason : (codeOf(error) ?? String(error));
+    }
+    end();
+    outcomes.add(typeof found === "string" ? found : await rights(found));
+  }
+  expect([...outcomes]).toEqual(["EMFILE", "TOO_MANY_OPERATIONS", own]);
 });
