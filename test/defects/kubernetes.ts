@@ -1,5 +1,7 @@
 import type { Defect } from "./defect.ts";
 
+const API = "src/engine/kubernetes/api.ts";
+const API_TEST = "test/unit/engine/kubernetes/api.test.ts";
 const TRUTH = "test/integration/kubernetes/truth.kubernetes.ts";
 const FAULTS = "test/integration/kubernetes/faults.kubernetes.ts";
 const DISRUPTION = "test/unit/engine/kubernetes/disruption.test.ts";
@@ -24,16 +26,40 @@ export const KUBERNETES_DEFECTS: readonly Defect[] = [
     },
   },
   {
+    name: "kubernetes: renewed certificates are used only after a restart",
+    changes: [{ file: API, from: "{ keepAlive: true, ca, cert, key }", to: "{ keepAlive: true }" }],
+    test: {
+      file: API_TEST,
+      title: "renewed certificates are used, those of the service and those that it trusts",
+    },
+  },
+  {
+    name: "kubernetes: calls do not use the proxy of the kubeconfig",
+    changes: [
+      {
+        file: API,
+        from: "import { type AgentOptions, request as httpsRequest,",
+        to: "import { Agent as HttpsAgent, type AgentOptions, request as httpsRequest,",
+      },
+      {
+        file: API,
+        from: "if (options.agent instanceof Agent) renew(options.agent, options);",
+        to: "if (options.agent instanceof HttpsAgent) options.agent = new HttpsAgent(options.agent.options);",
+      },
+    ],
+    test: { file: API_TEST, title: "calls and processes use the proxy of the kubeconfig" },
+  },
+  {
     name: "kubernetes: output that arrives with the acceptance of an exec is lost",
     changes: [
       {
-        file: "src/engine/kubernetes/api.ts",
+        file: API,
         from: 'socket.once("open", () => socket.pause());',
         to: "",
       },
     ],
     test: {
-      file: "test/unit/engine/kubernetes/api.test.ts",
+      file: API_TEST,
       title: "output that arrives together with the acceptance of an exec is not lost",
     },
   },
@@ -240,9 +266,7 @@ export const KUBERNETES_DEFECTS: readonly Defect[] = [
   },
   {
     name: "kubernetes: a create waits for an API server that answers nothing",
-    changes: [
-      { file: "src/engine/kubernetes/api.ts", from: "if (!isAnswered) return silent.abort();", to: "" },
-    ],
+    changes: [{ file: API, from: "if (!isAnswered) return silent.abort();", to: "" }],
     test: {
       file: FAULTS,
       title:

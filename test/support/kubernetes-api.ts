@@ -5,7 +5,12 @@ import { onTestFinished } from "vitest";
 import { Api } from "../../src/engine/kubernetes/api.ts";
 
 /** The API of a cluster that a test's kubeconfig describes, such as `{ server: 'https://127.0.0.1:6443' }`. */
-export async function openApi(cluster: string): Promise<Api> {
+export async function openApi(cluster: string, user = "{}"): Promise<Api> {
+  return Api.open({ kubeconfig: await writeKubeconfig(cluster, user) });
+}
+
+/** Writes a kubeconfig for the time of the test. */
+export async function writeKubeconfig(cluster: string, user = "{}"): Promise<string> {
   const directory = await mkdtemp(path.join(tmpdir(), "berth-kubeconfig-"));
   onTestFinished(() => rm(directory, { recursive: true }));
   const kubeconfig = path.join(directory, "config");
@@ -15,9 +20,9 @@ export async function openApi(cluster: string): Promise<Api> {
 kind: Config
 current-context: own
 contexts: [{ name: own, context: { cluster: own, user: own } }]
-users: [{ name: own, user: {} }]
+users: [{ name: own, user: ${user} }]
 clusters: [{ name: own, cluster: ${cluster} }]
 `,
   );
-  return Api.open({ kubeconfig });
+  return kubeconfig;
 }
