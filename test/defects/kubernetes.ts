@@ -50,6 +50,20 @@ export const KUBERNETES_DEFECTS: readonly Defect[] = [
     test: { file: API_TEST, title: "calls and processes use the proxy of the kubeconfig" },
   },
   {
+    name: "kubernetes: a request has newlines within characters, which bash takes for a part of them",
+    changes: [
+      {
+        file: "src/engine/kubernetes/scripts.ts",
+        from: "    while (((bytes[end] ?? 0) & 0xc0) === 0x80) end--;\n",
+        to: "",
+      },
+    ],
+    test: {
+      file: "test/unit/engine/kubernetes/scripts.test.ts",
+      title: "a long request reaches bash unchanged where the locale is UTF-8",
+    },
+  },
+  {
     name: "kubernetes: output that arrives with the acceptance of an exec is lost",
     changes: [
       {

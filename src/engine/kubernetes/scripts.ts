@@ -159,8 +159,12 @@ export function spawnText(request: SpawnText): Buffer {
   const text = [...rest, ...plain, "--", ...before, ...request.argv].map((word) => words.add(word)).join(" ");
   const bytes = Buffer.from(`${words.assignments}set -- ${nonces.join(" ")} ${text}`);
   const lines: Buffer[] = [];
-  for (let at = 0; at < bytes.length; at += LINE_BYTES)
-    lines.push(bytes.subarray(at, at + LINE_BYTES), NEWLINE);
+  for (let at = 0, end = 0; at < bytes.length; at = end) {
+    end = at + LINE_BYTES;
+    // Where the locale is UTF-8, bash takes the newline for a part of a character that it divides.
+    while (((bytes[end] ?? 0) & 0xc0) === 0x80) end--;
+    lines.push(bytes.subarray(at, end), NEWLINE);
+  }
   return Buffer.concat([...lines, NEWLINE]);
 }
 

@@ -24,14 +24,14 @@ const request: SpawnText = {
 };
 
 /** The words that a shell parses from a request, as the script in the pod would. */
-function wordsOf(text: Buffer): string[] {
+function wordsOf(text: Buffer, shell = "/bin/sh", env = process.env): string[] {
   const script = `BERTHZ_NL='
 '
 BERTHZ_Q= BERTHZ_L=
 while IFS= read -r BERTHZ_L && [ "$BERTHZ_L" ]; do BERTHZ_Q=$BERTHZ_Q$BERTHZ_L; done
 eval "$BERTHZ_Q"
 printf '%s\\0' "$@"`;
-  const { stdout, status } = spawnSync("/bin/sh", ["-c", script], { input: text });
+  const { stdout, status } = spawnSync(shell, ["-c", script], { input: text, env });
   expect(status).toBe(0);
   return stdout.toString().split("\0").slice(0, -1);
 }
@@ -60,6 +60,14 @@ test("a request with any words reaches the shell unchanged", () => {
     }),
     { numRuns: 60 },
   );
+});
+
+test("a long request reaches bash unchanged where the locale is UTF-8", () => {
+  for (let shift = 0; shift < 4; shift++) {
+    const word = "x".repeat(shift) + "ä€🎉".repeat(400);
+    const text = spawnText({ ...request, argv: ["prog", word] });
+    expect(wordsOf(text, "/bin/bash", { LC_ALL: "C.UTF-8" }).at(-1)).toBe(word);
+  }
 });
 
 test("no line is longer than a terminal accepts, and none contains control characters", () => {
