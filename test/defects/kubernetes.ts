@@ -92,6 +92,21 @@ export const KUBERNETES_DEFECTS: readonly Defect[] = [
     },
   },
   {
+    name: "kubernetes: limits of a warm sandbox that cannot be changed fail the create",
+    changes: [
+      {
+        file: "src/engine/kubernetes/engine.ts",
+        from: "throw resizeRefused(error);",
+        to: "throw error;",
+      },
+    ],
+    test: {
+      file: "test/unit/engine/kubernetes/resize.test.ts",
+      title: "a change of limits that the API server refuses is UNSUPPORTED: %s",
+      row: "smaller memory",
+    },
+  },
+  {
     name: "a Success of Kubernetes without a mark counts as 0",
     changes: [
       {

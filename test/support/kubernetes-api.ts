@@ -1,8 +1,24 @@
+import { once } from "node:events";
 import { mkdtemp, rm, writeFile } from "node:fs/promises";
+import { createServer, type RequestListener } from "node:http";
+import type { AddressInfo } from "node:net";
 import { tmpdir } from "node:os";
 import path from "node:path";
 import { onTestFinished } from "vitest";
 import { Api } from "../../src/engine/kubernetes/api.ts";
+
+/** Starts an API server for the time of the test. Returns its cluster, for a kubeconfig. */
+export async function serveApi(answer: RequestListener): Promise<string> {
+  const server = createServer(answer);
+  server.listen(0, "127.0.0.1");
+  await once(server, "listening");
+  onTestFinished(() => {
+    server.closeAllConnections();
+    server.close();
+  });
+  const { port } = server.address() as AddressInfo;
+  return `{ server: 'http://127.0.0.1:${port}', insecure-skip-tls-verify: true }`;
+}
 
 /** The API of a cluster that a test's kubeconfig describes, such as `{ server: 'https://127.0.0.1:6443' }`. */
 export async function openApi(cluster: string, user = "{}"): Promise<Api> {

@@ -51,7 +51,7 @@ import {
 } from "./pod.ts";
 import { Pods } from "./pods.ts";
 import { runPlain, spawnInPod, startError } from "./process.ts";
-import { untilResized } from "./resize.ts";
+import { resizeRefused, untilResized } from "./resize.ts";
 import { parseUsage, passesShells, USAGE_COMMAND } from "./scripts.ts";
 import { POD_END_MS, setUp, untilStarted, waitingPods } from "./start.ts";
 import type { ClaimOptions } from "./volumes.ts";
@@ -251,10 +251,14 @@ export class KubernetesEngine implements Engine {
     await this.#pods.follow(signal);
     const { name } = parseRef(ref);
     const body = { spec: { containers: [{ name: CONTAINER, resources: podResources(resources) }] } };
-    await this.#api.call("PATCH", this.#api.path(`pods/${name}/resize`), "changing a pod's limits", {
-      ...{ body, signal },
-      contentType: "application/strategic-merge-patch+json",
-    });
+    const contentType = "application/strategic-merge-patch+json";
+    await this.#api
+      .call("PATCH", this.#api.path(`pods/${name}/resize`), "changing a pod's limits", {
+        ...{ body, contentType, signal },
+      })
+      .catch((error: unknown) => {
+        throw resizeRefused(error);
+      });
     await untilResized(this.#pods, ref, resources, () => void this.#running(ref), signal);
   }
 
