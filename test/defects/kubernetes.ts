@@ -64,6 +64,28 @@ export const KUBERNETES_DEFECTS: readonly Defect[] = [
     },
   },
   {
+    name: "kubernetes: a watch that is not answered counts as canceled",
+    changes: [
+      {
+        file: API,
+        from: "translateError(!isOpen && late.aborted ? new NoAnswerError() : error, doing, signal)",
+        to: "translateError(error, doing, signal)",
+      },
+    ],
+    test: { file: API_TEST, title: "a watch that is not answered in time fails, and its request ends" },
+  },
+  {
+    name: "kubernetes: a watch that is not answered keeps its connection",
+    changes: [
+      {
+        file: API,
+        from: "      answer?.destroy();\n      over.abort();\n",
+        to: "      answer?.destroy();\n",
+      },
+    ],
+    test: { file: API_TEST, title: "a watch that is not answered in time fails, and its request ends" },
+  },
+  {
     name: "kubernetes: output that arrives with the acceptance of an exec is lost",
     changes: [
       {

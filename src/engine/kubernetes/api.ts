@@ -216,13 +216,16 @@ export class Api {
   ): AsyncGenerator<WatchEvent<T>> {
     const search = new URLSearchParams({ ...query, watch: "1", timeoutSeconds: String(WATCH_SECONDS) });
     const doing = "watching pods";
-    const opening = AbortSignal.any([signal, AbortSignal.timeout(CALL_TIMEOUT_MS)]);
+    const late = AbortSignal.timeout(CALL_TIMEOUT_MS);
+    const opening = AbortSignal.any([signal, late]);
+    const over = new AbortController();
+    const ends = AbortSignal.any([signal, over.signal]);
     let answer: IncomingMessage | undefined;
     let isOpen = false;
     const silence = setTimeout(() => answer?.destroy(), SILENT_WATCH_MS).unref();
     try {
       answer = await repeated("GET", opening, async () => {
-        const response = await untilAborted(this.#send("GET", `${path}?${search}`, signal), opening);
+        const response = await untilAborted(this.#send("GET", `${path}?${search}`, ends), opening);
         const { statusCode = 0 } = response;
         if (statusCode < 300) return response;
         const said = await untilAborted(boundedText(response), opening);
@@ -242,10 +245,11 @@ export class Api {
       }
     } catch (error) {
       if (isOpen && !signal.aborted && !(error instanceof SyntaxError)) return;
-      throw translateError(error, doing, signal);
+      throw translateError(!isOpen && late.aborted ? new NoAnswerError() : error, doing, signal);
     } finally {
       clearTimeout(silence);
       answer?.destroy();
+      over.abort();
     }
   }
 

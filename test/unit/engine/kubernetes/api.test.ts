@@ -7,11 +7,11 @@ import { type AddressInfo, connect, createServer, type Server } from "node:net";
 import { tmpdir } from "node:os";
 import path from "node:path";
 import type { TLSSocket } from "node:tls";
-import { expect, onTestFinished, test } from "vitest";
+import { expect, onTestFinished, test, vi } from "vitest";
 import { WebSocketServer } from "ws";
 import { runPlain } from "../../../../src/engine/kubernetes/process.ts";
 import { makeCertificate } from "../../../support/certificate.ts";
-import { openApi } from "../../../support/kubernetes-api.ts";
+import { openApi, serveApi } from "../../../support/kubernetes-api.ts";
 
 test("an API server without TLS must be intended", async () => {
   await expect(openApi("{ server: 'http://127.0.0.1:8001' }")).rejects.toMatchObject({
@@ -106,6 +106,30 @@ test("calls and processes use the proxy of the kubeconfig", async () => {
   onTestFinished(() => socket.terminate());
   await api.call("GET", "version", "asking");
   expect(asked.slice(0, 2)).toEqual(Array(2).fill(`127.0.0.1:${port}`));
+});
+
+test("a watch that is not answered in time fails, and its request ends", async () => {
+  const asked = Promise.withResolvers<void>();
+  let isOpen = true;
+  const cluster = await serveApi((_, response) => {
+    response.once("close", () => {
+      isOpen = false;
+    });
+    asked.resolve();
+  });
+  const api = await openApi(cluster);
+  const late = new AbortController();
+  vi.spyOn(AbortSignal, "timeout").mockReturnValue(late.signal);
+  onTestFinished(() => void vi.restoreAllMocks());
+  const watched = api.watch("api/v1/pods", {}, new AbortController().signal).next();
+  const failed = expect(watched).rejects.toMatchObject({
+    reason: "ENGINE_UNAVAILABLE",
+    message: expect.stringContaining("did not answer in time"),
+  });
+  await asked.promise;
+  late.abort();
+  await failed;
+  await expect.poll(() => isOpen).toBe(false);
 });
 
 /** A short frame of a WebSocket's server: an operation, and what it carries. */
