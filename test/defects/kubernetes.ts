@@ -2,6 +2,7 @@ import type { Defect } from "./defect.ts";
 
 const API = "src/engine/kubernetes/api.ts";
 const API_TEST = "test/unit/engine/kubernetes/api.test.ts";
+const DIAGNOSE = "src/engine/kubernetes/diagnose.ts";
 const TRUTH = "test/integration/kubernetes/truth.kubernetes.ts";
 const FAULTS = "test/integration/kubernetes/faults.kubernetes.ts";
 const DISRUPTION = "test/unit/engine/kubernetes/disruption.test.ts";
@@ -126,6 +127,34 @@ export const KUBERNETES_DEFECTS: readonly Defect[] = [
       file: "test/unit/engine/kubernetes/resize.test.ts",
       title: "a change of limits that the API server refuses is UNSUPPORTED: %s",
       row: "smaller memory",
+    },
+  },
+  {
+    name: "kubernetes: berth doctor does not say why its probe pod did not start, and leaves it",
+    changes: [
+      {
+        file: DIAGNOSE,
+        from: "engine.ensureImage(image, {})",
+        to: "engine.ensureImage(image, { signal: AbortSignal.timeout(900) })",
+      },
+    ],
+    test: {
+      file: "test/unit/engine/kubernetes/diagnose.test.ts",
+      title: "a probe pod that does not start in time is reported with the cause, and removed",
+    },
+  },
+  {
+    name: "kubernetes: berth doctor does not say that the API server does not answer",
+    changes: [
+      {
+        file: DIAGNOSE,
+        from: "engine.info()",
+        to: "engine.info(AbortSignal.timeout(CALL_TIMEOUT_MS))",
+      },
+    ],
+    test: {
+      file: "test/unit/engine/kubernetes/diagnose.test.ts",
+      title: "an API server that does not answer is reported as that",
     },
   },
   {

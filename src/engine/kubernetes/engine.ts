@@ -80,11 +80,14 @@ export interface KubernetesEngineOptions extends ApiOptions, PodOptions, Network
   readonly holder?: string;
   /** How long a sandbox may take to start, including the pull of its image. Default 2 minutes. */
   readonly startTimeoutMs?: number;
+  /** How long the probe of an image may take, which may have to wait for a first pull. Default 15 minutes. */
+  readonly pullTimeoutMs?: number;
   /** How to create claims for sandboxes to mount. Default: sandboxes have no volumes. */
   readonly volumes?: ClaimOptions | undefined;
 }
 
 const START_TIMEOUT_MS = 120_000;
+const PULL_TIMEOUT_MS = 15 * 60_000;
 const SETUP_TIMEOUT_MS = 30_000;
 /** Each setup is an exec. API servers and kubelets handle only a few at a time. */
 const SETUPS_AT_ONCE = 16;
@@ -133,8 +136,9 @@ export class KubernetesEngine implements Engine {
     };
     const facts = this.#facts("", this.#isolation);
     const parts = { api, pods: this.#pods, warnings: this.#warnings, facts, newName, remove };
-    const { instance, logger, probeImage: image, volumes, startTimeoutMs = START_TIMEOUT_MS } = options;
-    this.#images = new ImageUsers({ ...parts, startTimeoutMs });
+    const { instance, logger, probeImage: image, volumes } = options;
+    const { startTimeoutMs = START_TIMEOUT_MS, pullTimeoutMs = PULL_TIMEOUT_MS } = options;
+    this.#images = new ImageUsers({ ...parts, startTimeoutMs, pullTimeoutMs });
     const assertHeld = () => this.#lease?.assertHeld();
     this.volumes = volumes && new Claims({ ...parts, options: volumes, logger, startTimeoutMs, assertHeld });
     this.#keeper = new PolicyKeeper({ api, instance, options, labels: labelsOfNone(facts), logger });
