@@ -158,6 +158,20 @@ export const KUBERNETES_DEFECTS: readonly Defect[] = [
     },
   },
   {
+    name: "kubernetes: a shared directory that a sandbox uses is removed, because a call lost the answer",
+    changes: [
+      {
+        file: "src/engine/kubernetes/claims.ts",
+        from: 'if (volume.workspaceId !== "")',
+        to: "if (volume.name)",
+      },
+    ],
+    test: {
+      file: "test/unit/engine/kubernetes/claims.test.ts",
+      title: "a shared directory that one call uses is not removed because another one lost the answer",
+    },
+  },
+  {
     name: "a Success of Kubernetes without a mark counts as 0",
     changes: [
       {
