@@ -3,6 +3,8 @@ import type { Defect } from "./defect.ts";
 const API = "src/engine/kubernetes/api.ts";
 const API_TEST = "test/unit/engine/kubernetes/api.test.ts";
 const DIAGNOSE = "src/engine/kubernetes/diagnose.ts";
+const SCRIPTS = "src/engine/kubernetes/scripts.ts";
+const SCRIPTS_TEST = "test/unit/engine/kubernetes/scripts.test.ts";
 const TRUTH = "test/integration/kubernetes/truth.kubernetes.ts";
 const FAULTS = "test/integration/kubernetes/faults.kubernetes.ts";
 const DISRUPTION = "test/unit/engine/kubernetes/disruption.test.ts";
@@ -54,13 +56,13 @@ export const KUBERNETES_DEFECTS: readonly Defect[] = [
     name: "kubernetes: a request has newlines within characters, which bash takes for a part of them",
     changes: [
       {
-        file: "src/engine/kubernetes/scripts.ts",
+        file: SCRIPTS,
         from: "    while (((bytes[end] ?? 0) & 0xc0) === 0x80) end--;\n",
         to: "",
       },
     ],
     test: {
-      file: "test/unit/engine/kubernetes/scripts.test.ts",
+      file: SCRIPTS_TEST,
       title: "a long request reaches bash unchanged where the locale is UTF-8",
     },
   },
@@ -85,6 +87,24 @@ export const KUBERNETES_DEFECTS: readonly Defect[] = [
       },
     ],
     test: { file: API_TEST, title: "a watch that is not answered in time fails, and its request ends" },
+  },
+  {
+    name: "kubernetes: the user of an image lacks the groups that the image gives it",
+    changes: [{ file: SCRIPTS, from: 'U "$u" && [ "$BERTHZ_GID" = "$g" ] || u=$u:$g', to: "u=$u:$g" }],
+    test: {
+      file: SCRIPTS_TEST,
+      title: "an image's user %s",
+      row: "with its own group keeps all that the image gives it",
+    },
+  },
+  {
+    name: "kubernetes: the HOME of an image is replaced by that of /etc/passwd",
+    changes: [{ file: SCRIPTS, from: " || [ -e ${SETS_HOME} ]", to: "" }],
+    test: {
+      file: "test/integration/engine/kubernetes/spawn-script.test.ts",
+      title: "in %s, the HOME of an image applies to all users, as on Docker",
+      row: "dash",
+    },
   },
   {
     name: "kubernetes: output that arrives with the acceptance of an exec is lost",

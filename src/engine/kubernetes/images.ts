@@ -48,7 +48,7 @@ export class ImageUsers {
     this.#parts = parts;
   }
 
-  /** Returns the image's user as `uid:gid`; empty: root. @throws as {@link untilStarted} */
+  /** Returns the image's user as `uid` or `uid:gid`; empty: root. @throws as {@link untilStarted} */
   async of(image: string, signal?: AbortSignal): Promise<string> {
     const known = this.#known.get(image);
     if (known !== undefined && performance.now() - known.at < KNOWN_FOR_MS) return known.user;
@@ -88,8 +88,8 @@ export class ImageUsers {
       const limits = { timeoutMs, scheduleMs, signal };
       const pod = await untilStarted({ api, pods, warnings, ...limits }, name, image, true);
       const ids = containerStatus(pod)?.state?.terminated?.message ?? "";
-      if (!/^\d+:\d+$/.test(ids)) throw startFailed("its image does not report its user", ids);
-      const user = ids === "0:0" ? "" : ids;
+      if (!/^\d+(:\d+)?$/.test(ids)) throw startFailed("its image does not report its user", ids);
+      const user = /^0(:0)?$/.test(ids) ? "" : ids;
       if (this.#known.size >= MAX_IMAGES) this.#known.clear();
       this.#known.set(image, { user, at: performance.now() });
       return user;
