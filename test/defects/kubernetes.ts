@@ -5,6 +5,8 @@ const API_TEST = "test/unit/engine/kubernetes/api.test.ts";
 const DIAGNOSE = "src/engine/kubernetes/diagnose.ts";
 const SCRIPTS = "src/engine/kubernetes/scripts.ts";
 const SCRIPTS_TEST = "test/unit/engine/kubernetes/scripts.test.ts";
+const VOLUMES = "src/engine/kubernetes/volumes.ts";
+const VOLUMES_TEST = "test/unit/engine/kubernetes/volumes.test.ts";
 const TRUTH = "test/integration/kubernetes/truth.kubernetes.ts";
 const FAULTS = "test/integration/kubernetes/faults.kubernetes.ts";
 const DISRUPTION = "test/unit/engine/kubernetes/disruption.test.ts";
@@ -189,6 +191,39 @@ export const KUBERNETES_DEFECTS: readonly Defect[] = [
     test: {
       file: "test/unit/engine/kubernetes/claims.test.ts",
       title: "a shared directory that one call uses is not removed because another one lost the answer",
+    },
+  },
+  {
+    name: "kubernetes: a sandbox with several workspaces is scheduled away from the node that has one of them",
+    changes: [
+      {
+        file: VOLUMES,
+        from: "operators.length + claims.length > 1 ? nodeOf(claims, others) : undefined",
+        to: "undefined as string | undefined",
+      },
+    ],
+    test: {
+      file: VOLUMES_TEST,
+      title: "a pod with several claims is scheduled on the node of a pod that has one of them",
+    },
+  },
+  {
+    name: "kubernetes: an operator's affinity to pods leaves no node to sandboxes with a workspace",
+    changes: [
+      {
+        file: VOLUMES,
+        from: `...(operators.length === 0 && {
+      podAffinity: { ...podAffinity, requiredDuringSchedulingIgnoredDuringExecution: terms },
+    }),`,
+        to: `podAffinity: {
+      ...podAffinity,
+      requiredDuringSchedulingIgnoredDuringExecution: [...operators, ...terms],
+    },`,
+      },
+    ],
+    test: {
+      file: VOLUMES_TEST,
+      title: "the operator's terms stay alone, since the scheduler wants one pod that matches all terms",
     },
   },
   {

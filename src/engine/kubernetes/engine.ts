@@ -210,7 +210,7 @@ export class KubernetesEngine implements Engine {
     await this.#pods.follow(signal);
     const user = spec.user || (await this.#images.of(spec.image, signal));
     const name = newPodName();
-    const body = sandboxPod(name, spec, this.#facts(user, isolation));
+    const body = sandboxPod(name, spec, this.#facts(user, isolation), this.#pods.all);
     // An aborted call may still create the pod, so do not abort it: wait for it, then remove the pod.
     const making = this.#api.call<V1Pod>("POST", this.#api.path("pods"), "creating a pod", { body });
     try {
