@@ -227,6 +227,20 @@ export const KUBERNETES_DEFECTS: readonly Defect[] = [
     },
   },
   {
+    name: "kubernetes: the service has rights that nothing uses",
+    changes: [
+      {
+        file: "deploy/kubernetes/rbac.yaml",
+        from: "resources: [pods/exec]",
+        to: "resources: [pods/exec, pods/portforward]",
+      },
+    ],
+    test: {
+      file: "test/integration/kubernetes/rights.kubernetes.ts",
+      title: "permit nothing else beyond what every account has",
+    },
+  },
+  {
     name: "a Success of Kubernetes without a mark counts as 0",
     changes: [
       {

@@ -58,7 +58,7 @@ const RIGHTS: readonly Right[] = [
   {
     group: "",
     resource: "persistentvolumeclaims",
-    verbs: ["create", "get", "list", "watch", "delete"],
+    verbs: ["create", "get", "list", "delete"],
     without: "there are no workspaces",
   },
 ];
