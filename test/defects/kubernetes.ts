@@ -241,6 +241,21 @@ export const KUBERNETES_DEFECTS: readonly Defect[] = [
     },
   },
   {
+    name: "kubernetes: a template with empty containers is accepted, and fails each create",
+    changes: [
+      {
+        file: "src/engine/kubernetes/template.ts",
+        from: "!Array.isArray(containers) ||",
+        to: "Array.isArray(containers) &&",
+      },
+    ],
+    test: {
+      file: "test/unit/engine/kubernetes/template.test.ts",
+      title: "a template with %s is refused",
+      row: "empty containers",
+    },
+  },
+  {
     name: "a Success of Kubernetes without a mark counts as 0",
     changes: [
       {
