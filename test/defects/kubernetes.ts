@@ -146,7 +146,7 @@ export const KUBERNETES_DEFECTS: readonly Defect[] = [
       },
     ],
     test: {
-      file: "test/unit/engine/kubernetes/resize.test.ts",
+      file: "test/unit/engine/kubernetes/engine.test.ts",
       title: "a change of limits that the API server refuses is UNSUPPORTED: %s",
       row: "smaller memory",
     },
@@ -253,6 +253,14 @@ export const KUBERNETES_DEFECTS: readonly Defect[] = [
       file: "test/unit/engine/kubernetes/template.test.ts",
       title: "a template with %s is refused",
       row: "empty containers",
+    },
+  },
+  {
+    name: "kubernetes: variables of a sandbox that are named like the kubelet's are dropped",
+    changes: [{ file: SCRIPTS, from: " && !CLUSTER_VARIABLES.includes(name)", to: "" }],
+    test: {
+      file: "test/unit/engine/kubernetes/engine.test.ts",
+      title: "a process is given the variables of its sandbox that the script of pods drops",
     },
   },
   {

@@ -5,11 +5,19 @@ import type { AddressInfo } from "node:net";
 import { tmpdir } from "node:os";
 import path from "node:path";
 import { onTestFinished } from "vitest";
+import { type WebSocket, WebSocketServer } from "ws";
 import { Api } from "../../src/engine/kubernetes/api.ts";
 
-/** Starts an API server for the time of the test. Returns its cluster, for a kubeconfig. */
-export async function serveApi(answer: RequestListener): Promise<string> {
+/**
+ * Starts an API server for the time of the test. Returns its cluster, for a kubeconfig.
+ * @param onExec takes the streams of each process. Default: none can be started.
+ */
+export async function serveApi(
+  answer: RequestListener,
+  onExec?: (socket: WebSocket) => void,
+): Promise<string> {
   const server = createServer(answer);
+  if (onExec !== undefined) new WebSocketServer({ server }).on("connection", onExec);
   server.listen(0, "127.0.0.1");
   await once(server, "listening");
   onTestFinished(() => {

@@ -52,7 +52,7 @@ import {
 import { Pods } from "./pods.ts";
 import { runPlain, spawnInPod, startError } from "./process.ts";
 import { resizeRefused, untilResized } from "./resize.ts";
-import { parseUsage, passesShells, USAGE_COMMAND } from "./scripts.ts";
+import { parseUsage, passesSpawn, USAGE_COMMAND } from "./scripts.ts";
 import { POD_END_MS, setUp, untilStarted, waitingPods } from "./start.ts";
 import type { ClaimOptions } from "./volumes.ts";
 import { PodWarnings } from "./warnings.ts";
@@ -319,9 +319,9 @@ export class KubernetesEngine implements Engine {
     const pod = this.#running(ref);
     const ownEnv = pod.spec?.containers.find(({ name }) => name === CONTAINER)?.env ?? [];
     const value = (text = ""): string => text.replaceAll("$$", "$");
-    // The shells that start the process would drop these.
+    // The script that starts the process would drop these.
     const special = ownEnv
-      .filter(({ name }) => !passesShells(name))
+      .filter(({ name }) => !passesSpawn(name))
       .map((entry) => [entry.name, value(entry.value)]);
     return spawnInPod({
       api: this.#api,

@@ -202,8 +202,13 @@ const SHELLS_OWN =
   /^(_|BERTHZ_.*|OPTIND|OPTERR|PPID|E?UID|GROUPS|LINENO|RANDOM|SECONDS|EPOCH.*|SRANDOM|SHELLOPTS|BASH.*|LC_.*|LANG|IFS|PS[124]|ENV|DIRSTACK|FUNCNAME|FUNCNEST|HIST.*|COMP_.*|POSIXLY_CORRECT|PWD|OLDPWD|SHLVL|TIMEFORMAT|TMOUT|CDPATH|MAILPATH|MAIL|MAILCHECK)$/;
 
 /** Whether a variable passes through a shell unchanged. */
-export function passesShells(name: string): boolean {
+function passesShells(name: string): boolean {
   return IDENTIFIER.test(name) && !SHELLS_OWN.test(name);
+}
+
+/** Whether a process has a variable of its container without being given it: {@link SPAWN} is a shell, and unsets some. */
+export function passesSpawn(name: string): boolean {
+  return passesShells(name) && !CLUSTER_VARIABLES.includes(name);
 }
 
 function divideEnv(env: Readonly<Record<string, string>>): {
