@@ -291,6 +291,16 @@ export const SECURITY_CASES: Readonly<Record<string, readonly SecurityCase[]>> =
       "the processes of a sandbox are added up without turns of the event loop",
     ),
     hostile(
+      "thousands of descriptors in a process, which every kill in its sandbox must search",
+      [
+        at(
+          "unit/engine/outside/control.test.ts",
+          "a process with thousands of descriptors is searched for the pipes of a tree with turns of the event loop in between",
+        ),
+      ],
+      "all descriptors of a process are searched in one turn of the event loop",
+    ),
+    hostile(
       "descriptors",
       [at(HARDENING, "core dumps are off and open files limited, and that cannot be changed")],
       "containers may dump core",
