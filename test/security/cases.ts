@@ -296,6 +296,32 @@ export const SECURITY_CASES: Readonly<Record<string, readonly SecurityCase[]>> =
       "the processes of a sandbox are added up without turns of the event loop",
     ),
     hostile(
+      "tools of the sandbox that write megabytes of what takes long to parse",
+      [
+        at(
+          "unit/files/list.test.ts",
+          "a list in which the sandbox's stat writes a flood of %s is refused at once",
+        ),
+        at(
+          "integration/files/hostile-tools.test.ts",
+          "a flood of %s is refused, and does not block the event loop",
+        ),
+      ],
+      "a list takes more from the sandbox's stat than the attributes that it asked for",
+      "a list splits whatever the sandbox's tools write",
+      "the names for the rest of a tar are compared in one turn of the event loop",
+    ),
+    hostile(
+      "thousands of descriptors in a process, which every kill in its sandbox must search",
+      [
+        at(
+          "unit/engine/outside/control.test.ts",
+          "a process with thousands of descriptors is searched for the pipes of a tree with turns of the event loop in between",
+        ),
+      ],
+      "all descriptors of a process are searched in one turn of the event loop",
+    ),
+    hostile(
       "descriptors",
       [at(HARDENING, "core dumps are off and open files limited, and that cannot be changed")],
       "containers may dump core",
