@@ -344,6 +344,64 @@ export const SESSION_DEFECTS: readonly Defect[] = [
     },
   },
   {
+    name: "whatever a program that stands in for a desktop's driver answers is taken",
+    changes: [
+      {
+        file: "src/sessions/types/vm/desktop.ts",
+        from: 'return operation === "clipboard" ? CLIPBOARD_ANSWER_BYTES : 0;',
+        to: "return 64 << 20;",
+      },
+    ],
+    test: {
+      file: "test/integration/sessions/vm-failures.test.ts",
+      title: "an answer to %s that is larger than one can be is not taken",
+      row: "clipboard",
+    },
+  },
+  {
+    name: "a picture of a desktop may be larger than its screen",
+    changes: [
+      {
+        file: "src/sessions/types/vm/desktop.ts",
+        from: "return this.#size.width * this.#size.height * PIXEL_BYTES;",
+        to: "return 64 << 20;",
+      },
+    ],
+    test: {
+      file: "test/integration/sessions/vm-failures.test.ts",
+      title: "an answer to %s that is larger than one can be is not taken",
+      row: "screenshot",
+    },
+  },
+  {
+    name: "an unfinished answer of a desktop takes twice its size",
+    changes: [
+      {
+        file: "src/sessions/types/vm/frames.ts",
+        from: "withRoom(this.#room, this.#size, size, limit)",
+        to: "withRoom(this.#room, this.#size, size)",
+      },
+    ],
+    test: {
+      file: "test/unit/sessions/vm-frames.test.ts",
+      title: "that are large take no more memory than they have",
+    },
+  },
+  {
+    name: "a browser's unfinished message takes as much memory as the largest answer",
+    changes: [
+      {
+        file: "src/sessions/types/browser/devtools.ts",
+        from: "(this.#wantLarge > 0 ? MAX_MESSAGE_BYTES : MAX_PARSED_BYTES)",
+        to: "MAX_MESSAGE_BYTES",
+      },
+    ],
+    test: {
+      file: "test/unit/sessions/types/browser/devtools.test.ts",
+      title: "a message without an end takes little memory, unless a large answer is wanted",
+    },
+  },
+  {
     name: "a desktop whose driver ends at once is said not to have answered in time",
     changes: [
       { file: "src/sessions/types/vm/desktop.ts", from: "    if (isLate) {", to: "    if (!isLate) {" },

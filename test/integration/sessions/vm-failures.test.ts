@@ -116,6 +116,20 @@ bus.call_sync(A + "Registry", ROOT, A + "Socket", "Embed", V("((so))", ((name, R
 GLib.MainLoop().run()
 `;
 
+/** Stands in for the driver, and answers every request after the start with 4 MiB. */
+const BOASTER = `#!/usr/bin/python3
+import json, struct, sys
+sys.stdin.buffer.read(int(sys.argv[-2]))
+def answer(id, data, payload):
+    text = json.dumps({"id": id, "data": data}).encode()
+    sys.stdout.buffer.write(struct.pack(">II", len(text), len(payload)) + text + payload)
+    sys.stdout.buffer.flush()
+for line in sys.stdin.buffer:
+    request = json.loads(line)
+    if request.get("op") == "start": answer(request["id"], {"display": ":1", "authority": "/x"}, b"")
+    elif "op" in request: answer(request["id"], {}, b"x" * (4 << 20))
+`;
+
 describe.each(DESKTOP_ENGINES)("on $name", ({ name, settings }) => {
   const app = useApp(settings);
   const it = testsInTurn(name);
@@ -570,6 +584,27 @@ describe("on docker, which has images", () => {
     expect(failure).toMatchObject({
       detail: { reason: "ERROR_REASON_SESSION_START_FAILED" },
       message: `The desktop did not start: ${why}`,
+    });
+    await app.client.deleteSandbox(sandbox_id);
+  });
+
+  test.each([
+    ["screenshot", {}],
+    ["clipboard", { action: "get" }],
+    ["move", {}],
+  ])("an answer to %s that is larger than one can be is not taken", async (tool, params) => {
+    const { sandbox_id } = await app.client.createSandbox({ image: TEST_IMAGE });
+    await app.client.output(
+      sandbox_id,
+      `mkdir bin; cat >bin/python3 <<'EOF'\n${BOASTER}EOF\nchmod 755 bin/python3`,
+    );
+    const desktop = new TestDesktop(new Worker(app.client, `user of ${tool}`));
+    const env = { PATH: "/workspace/bin:/usr/bin:/bin" };
+    await desktop.start({ ...SIZE, env }, { sandbox_id });
+    const codeOf = async () => (await desktop.ask(tool, params)).code;
+    expect(await failureOf(codeOf())).toMatchObject({
+      reason: "SESSION_LOST",
+      message: expect.stringContaining("(a frame is too large)"),
     });
     await app.client.deleteSandbox(sandbox_id);
   });

@@ -8,6 +8,7 @@ import type { SessionBackend, ViewCommand } from "../../backend.ts";
 import { Program, type ProgramHost } from "../program.ts";
 import { DRIVER_SOURCE, driverArgv, REMOVE_DESKTOP } from "./driver-source.ts";
 import { BadFrame, type Frame, FrameReader } from "./frames.ts";
+import { MAX_CLIPBOARD_BYTES } from "./params.ts";
 import { viewOf, type XServer } from "./view.ts";
 
 /** A screen's size in pixels. */
@@ -62,6 +63,10 @@ const CANCEL_MS = 5_000;
 const CLOSE_MS = 3_000;
 /** The same if it completes a recording first. */
 const RECORDED_CLOSE_MS = 12_000;
+/** A pixel of a picture that cannot be compressed. */
+const PIXEL_BYTES = 4;
+/** Text that a program offers in another encoding grows when it becomes UTF-8. */
+const CLIPBOARD_ANSWER_BYTES = 3 * MAX_CLIPBOARD_BYTES;
 const MAX_REASON = 1_000;
 /** The exit code for a command that does not exist. */
 const NOT_FOUND = 127;
@@ -84,6 +89,8 @@ const serverSchema = z.object({
 
 interface Pending {
   readonly id: number;
+  /** What its answer may have besides the JSON. */
+  readonly maxPayloadBytes: number;
   readonly settle: (frame: { readonly answer: Answer; readonly payload: Buffer }) => void;
 }
 
@@ -222,7 +229,7 @@ export class Desktop implements SessionBackend {
     throwIfAborted(stop);
     const id = ++this.#lastId;
     const answered = Promise.withResolvers<{ answer: Answer; payload: Buffer }>();
-    this.#pending = { id, settle: answered.resolve };
+    this.#pending = { id, maxPayloadBytes: this.#maxPayloadBytes(operation), settle: answered.resolve };
     const ended = this.#program.ended.then(async () => {
       throw this.#brokenError() ?? (await this.#program.failure());
     });
@@ -261,6 +268,15 @@ export class Desktop implements SessionBackend {
     if (!answered) await this.#program.close(false);
   }
 
+  /**
+   * How much binary data an operation may answer with. Programs of the sandbox can stand in for the driver, so no more
+   * than that is ever kept or handled.
+   */
+  #maxPayloadBytes(operation: string): number {
+    if (operation === "screenshot") return this.#size.width * this.#size.height * PIXEL_BYTES;
+    return operation === "clipboard" ? CLIPBOARD_ANSWER_BYTES : 0;
+  }
+
   #send(message: object): void {
     this.#program.write(Buffer.from(`${JSON.stringify(message)}\n`));
   }
@@ -270,10 +286,11 @@ export class Desktop implements SessionBackend {
     try {
       // Otherwise stray bytes would accumulate until the next request.
       if (this.#pending === undefined) throw new BadFrame("it answers nothing");
-      for (const frame of this.#reader.push(chunk)) this.#takeFrame(frame);
+      for (const frame of this.#reader.push(chunk, this.#pending.maxPayloadBytes)) this.#takeFrame(frame);
     } catch (error) {
       if (!(error instanceof BadFrame)) throw error;
       this.#broken = error.message;
+      this.#reader.clear();
       this.#program.close(false);
     }
   }

@@ -3,6 +3,7 @@ import { z } from "zod";
 import { DevTools, DevToolsError } from "../../../../../src/sessions/types/browser/devtools.ts";
 import { MessageStream } from "../../../../../src/sessions/types/browser/message-stream.ts";
 import { eventually } from "../../../../support/eventually.ts";
+import { keptBytes } from "../../../../support/kept-bytes.ts";
 
 const NEVER = new AbortController().signal;
 const MIB = 1024 * 1024;
@@ -113,6 +114,25 @@ describe("the DevTools protocol", () => {
     await expect(refused).rejects.toThrow("Not attached");
   });
 
+  test("a message without an end takes little memory, unless a large answer is wanted", async () => {
+    const { devtools } = fake();
+    const before = await keptBytes();
+    const kept = async () => ((await keptBytes()) - before) / MIB;
+    const pushPart = () => {
+      for (let i = 0; i < 20; i++) devtools.push(Buffer.alloc(MIB, "x"));
+    };
+    pushPart();
+    expect(await kept()).toBeLessThan(2);
+    devtools.push(Buffer.from("\0"));
+    const stop = new AbortController();
+    const wanted = devtools.fetch({ method: "Page.captureScreenshot" }, stop.signal);
+    pushPart();
+    expect(await kept()).toBeGreaterThan(20);
+    stop.abort(new Error("stopped"));
+    await expect(wanted).rejects.toThrow();
+    expect(await kept()).toBeLessThan(2);
+  });
+
   test("a long list is parsed item by item, and is refused if it has no end or an item is too large", async () => {
     const { devtools, sent, say } = fake();
     const item = z.object({ n: z.number(), text: z.string() });
@@ -172,11 +192,14 @@ describe("the DevTools protocol", () => {
 });
 
 describe("a stream of messages", () => {
+  const MAX_BYTES = 2 * MIB;
+
   function collect() {
     const messages: { text: string; whole: boolean }[] = [];
     const flow: string[] = [];
     let busy = (): void => {};
     const stream = new MessageStream({
+      maxBytes: () => MAX_BYTES,
       message: (bytes, whole) => {
         messages.push({ text: bytes.toString(), whole });
         busy();
@@ -204,7 +227,7 @@ describe("a stream of messages", () => {
   test("a message that is too large arrives truncated, and the next one is complete", async () => {
     const { stream, messages } = collect();
     stream.push(Buffer.from('{"id":7,'));
-    for (let i = 0; i < 33; i++) stream.push(Buffer.alloc(MIB, "x"));
+    for (let i = 0; i < 3; i++) stream.push(Buffer.alloc(MIB, "x"));
     stream.push(Buffer.from("\0next\0"));
     await eventually(() => messages.length >= 2);
     expect(messages.map(({ whole }) => whole)).toEqual([false, true]);
