@@ -402,6 +402,48 @@ export const SESSION_DEFECTS: readonly Defect[] = [
     },
   },
   {
+    name: "a desktop keeps the picture of each screenshot until it ends",
+    changes: [
+      {
+        file: "src/sessions/types/vm/desktop.ts",
+        from: "    this.#send({ id, op: operation, ...params });",
+        to: "    void Promise.race([settled, this.#program.ended]).catch(() => {});\n    this.#send({ id, op: operation, ...params });",
+      },
+    ],
+    test: {
+      file: "test/unit/sessions/vm-desktop.test.ts",
+      title: "a desktop keeps nothing of the answers that it gave, and its end fails requests",
+    },
+  },
+  {
+    name: "a session keeps each execution that left a process running",
+    changes: [
+      {
+        file: "src/sessions/types/interpreter-process.ts",
+        from: "this.#emptying = Promise.race([execution.end, this.#ended()])",
+        to: "this.#emptying = Promise.race([execution.end, this.#job.end])",
+      },
+    ],
+    test: {
+      file: "test/unit/sessions/types/interpreter-process.test.ts",
+      title: "executions that leave processes running keep nothing of themselves",
+    },
+  },
+  {
+    name: "each sign of life of a silent stream takes memory until it ends",
+    changes: [
+      {
+        file: "src/rpc/stream.ts",
+        from: "    let timer: NodeJS.Timeout | undefined;\n",
+        to: "    let timer: NodeJS.Timeout | undefined;\n    this.promise.then(() => ms);\n",
+      },
+    ],
+    test: {
+      file: "test/unit/server/keepalive.test.ts",
+      title: "the silence of a stream takes no memory, however long it lasts",
+    },
+  },
+  {
     name: "a desktop whose driver ends at once is said not to have answered in time",
     changes: [
       { file: "src/sessions/types/vm/desktop.ts", from: "    if (isLate) {", to: "    if (!isLate) {" },

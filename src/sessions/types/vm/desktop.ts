@@ -91,7 +91,13 @@ interface Pending {
   readonly id: number;
   /** What its answer may have besides the JSON. */
   readonly maxPayloadBytes: number;
-  readonly settle: (frame: { readonly answer: Answer; readonly payload: Buffer }) => void;
+  /** Gives it its answer, or a promise that rejects with why there is none. */
+  readonly settle: (answered: Answered | Promise<never>) => void;
+}
+
+interface Answered {
+  readonly answer: Answer;
+  readonly payload: Buffer;
 }
 
 /**
@@ -109,6 +115,7 @@ export class Desktop implements SessionBackend {
   readonly #reader = new FrameReader();
   #lastId = 0;
   #pending: Pending | undefined;
+  #hasEnded = false;
   /** Why it is unusable although its program ran. */
   #broken: string | undefined;
 
@@ -116,6 +123,8 @@ export class Desktop implements SessionBackend {
     this.#size = size;
     this.#program = program;
     this.isRecorded = isRecorded;
+    // Once for all requests: what reacts to a promise stays, with its results, until that settles.
+    void program.ended.then(() => this.#ended());
   }
 
   /**
@@ -228,13 +237,9 @@ export class Desktop implements SessionBackend {
     const stop = AbortSignal.any([signal, timeout]);
     throwIfAborted(stop);
     const id = ++this.#lastId;
-    const answered = Promise.withResolvers<{ answer: Answer; payload: Buffer }>();
-    this.#pending = { id, maxPayloadBytes: this.#maxPayloadBytes(operation), settle: answered.resolve };
-    const ended = this.#program.ended.then(async () => {
-      throw this.#brokenError() ?? (await this.#program.failure());
-    });
-    ended.catch(() => {});
-    const settled = Promise.race([answered.promise, ended]);
+    const { promise: settled, resolve: settle } = Promise.withResolvers<Answered>();
+    this.#pending = { id, maxPayloadBytes: this.#maxPayloadBytes(operation), settle };
+    if (this.#hasEnded) this.#settle(this.#loss());
     this.#send({ id, op: operation, ...params });
     try {
       const { answer, payload } = await untilAborted(settled, stop);
@@ -301,7 +306,22 @@ export class Desktop implements SessionBackend {
     if (parsed.data.id !== this.#pending?.id) throw new BadFrame("a frame answers nothing");
     this.#recordingStopped ??= parsed.data.stopped;
     // Copy it: a caller may keep it, and a view would keep the whole chunk.
-    this.#pending.settle({ answer: parsed.data, payload: Buffer.from(payload) });
+    this.#settle({ answer: parsed.data, payload: Buffer.from(payload) });
+  }
+
+  #ended(): void {
+    this.#hasEnded = true;
+    this.#reader.clear();
+    if (this.#pending !== undefined) this.#settle(this.#loss());
+  }
+
+  #settle(answered: Answered | Promise<never>): void {
+    this.#pending?.settle(answered);
+    this.#pending = undefined;
+  }
+
+  async #loss(): Promise<never> {
+    throw this.#brokenError() ?? (await this.#program.failure());
   }
 
   #brokenError(): BerthError | undefined {
