@@ -455,6 +455,34 @@ export const SESSION_DEFECTS: readonly Defect[] = [
     },
   },
   {
+    name: "a desktop does not notice that a program changes the keyboard's layout, and types other characters",
+    changes: [
+      {
+        file: "src/sessions/types/vm/driver/x11.py",
+        from: "        functions.XkbKeycodeToKeysym(self.handle, 8, 0, 0)\n",
+        to: "",
+      },
+    ],
+    test: {
+      file: "test/integration/sessions/vm-programs.test.ts",
+      title: "xterm: text arrives as it was typed after a program has changed the keyboard's layout",
+    },
+  },
+  {
+    name: "a layout that changes while text is typed ends the desktop",
+    changes: [
+      {
+        file: "src/sessions/types/vm/driver/keyboard.py",
+        from: "                    if self.find(keysym) is None:",
+        to: "                    if False:",
+      },
+    ],
+    test: {
+      file: "test/integration/sessions/vm-programs.test.ts",
+      title: "xterm: text arrives as it was typed after a program has changed the keyboard's layout",
+    },
+  },
+  {
     name: "text that needs Shift releases a Shift that key_down holds",
     changes: [
       {
