@@ -483,6 +483,48 @@ export const SESSION_DEFECTS: readonly Defect[] = [
     },
   },
   {
+    name: "a window manager that ends while its sandbox has no process left ends the desktop",
+    changes: [
+      {
+        file: "src/sessions/types/vm/driver/processes.py",
+        from: "        except OSError:\n            pass\n",
+        to: "        except AttributeError:\n            pass\n",
+      },
+    ],
+    test: {
+      file: "test/integration/sessions/vm-failures.test.ts",
+      title: "a desktop that cannot start a process again goes on without it, and starts it later",
+    },
+  },
+  {
+    name: "a window manager that could not start again is not started later",
+    changes: [
+      {
+        file: "src/sessions/types/vm/driver/main.py",
+        from: "        self.processes.restart_window_manager()\n",
+        to: "",
+      },
+    ],
+    test: {
+      file: "test/integration/sessions/vm-failures.test.ts",
+      title: "a desktop that cannot start a process again goes on without it, and starts it later",
+    },
+  },
+  {
+    name: "screenshots fail while the reader of the tree cannot start again",
+    changes: [
+      {
+        file: "src/sessions/types/vm/driver/tree.py",
+        from: "            for fd in fds:\n                os.close(fd)\n            return\n",
+        to: "            raise\n",
+      },
+    ],
+    test: {
+      file: "test/integration/sessions/vm-failures.test.ts",
+      title: "a desktop that cannot start a process again goes on without it, and starts it later",
+    },
+  },
+  {
     name: "text that needs Shift releases a Shift that key_down holds",
     changes: [
       {

@@ -347,6 +347,37 @@ describe.each(DESKTOP_ENGINES)("on $name", ({ name, settings }) => {
       expect(await pidsOf("python3 -I -S -c")).not.toContain(reader);
     }));
 
+  it("a desktop that cannot start a process again goes on without it, and starts it later", () =>
+    withDesktop(async (desktop) => {
+      await desktop.open("xterm", ({ class: name }) => name === "XTerm");
+      const [, driver, reader] = await eventually(async () => {
+        const pids = await pidsOf("python3 -I -S -c");
+        return pids.length === 3 && pids;
+      }, PATIENCE);
+      // With no descriptor left. If its sandbox had no process left, the end of one would make room for the next.
+      const limit = (count: number) =>
+        output(
+          `python3 -c 'import resource as r; r.prlimit(${driver}, r.RLIMIT_NOFILE, (${count}, r.prlimit(${driver}, r.RLIMIT_NOFILE)[1]))'`,
+        );
+      const seen = async () => {
+        const { data: windows } = await desktop.ask("windows");
+        const { data, attachments } = await desktop.ask<ScreenshotData>("screenshot");
+        return {
+          windowManager: windows.window_manager,
+          isWhole: !data.tree_truncated,
+          restarted: windows.session_restarted || data.session_restarted,
+          pictures: attachments.length,
+        };
+      };
+      const poll = () => expect.poll(() => seen().catch(String), { timeout: PATIENCE.timeoutMs });
+      await poll().toEqual({ windowManager: "openbox", isWhole: true, restarted: false, pictures: 1 });
+      await limit(3);
+      await output(`pkill -9 -f '^openbox'; kill -9 ${reader}`);
+      await poll().toEqual({ windowManager: "lost", isWhole: false, restarted: false, pictures: 1 });
+      await limit(1024);
+      await poll().toEqual({ windowManager: "openbox", isWhole: true, restarted: false, pictures: 1 });
+    }));
+
   it("foreign writes to the driver's connection end the session with the cause", () =>
     withDesktop(async (desktop) => {
       const [guard] = await pidsOf("python3 -I -S -c");
