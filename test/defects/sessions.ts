@@ -525,6 +525,20 @@ export const SESSION_DEFECTS: readonly Defect[] = [
     },
   },
   {
+    name: "a large command that the shell cannot store is dropped without a word",
+    changes: [
+      {
+        file: "src/sessions/types/bash/type.ts",
+        from: "${IN} </dev/null >${channel.stdout} 2>${channel.stderr} ${OUT}>&- ${ERR}>&- ${IN}<<'${delimiter}'\\n`",
+        to: "${IN} ${IN}<<'${delimiter}' </dev/null >${channel.stdout} 2>${channel.stderr} ${OUT}>&- ${ERR}>&-\\n`",
+      },
+    ],
+    test: {
+      file: "test/integration/sessions/bash-hostile.test.ts",
+      title: "a command that the shell has no disk space for is not run, and stderr says why",
+    },
+  },
+  {
     name: "text that needs Shift releases a Shift that key_down holds",
     changes: [
       {
