@@ -539,6 +539,36 @@ export const SESSION_DEFECTS: readonly Defect[] = [
     },
   },
   {
+    name: "a variable of a session has as many characters as Linux allows bytes",
+    changes: [
+      {
+        file: "src/sessions/types/common.ts",
+        from: "return Buffer.byteLength(name) + Buffer.byteLength(value) + 2;",
+        to: "return name.length + value.length + 2;",
+      },
+    ],
+    test: {
+      file: "test/integration/sessions/bad-input.test.ts",
+      title: "env: %s is refused",
+      row: "a variable that is long in bytes alone",
+    },
+  },
+  {
+    name: "the variables of a session may be larger together than Linux allows",
+    changes: [
+      {
+        file: "src/sessions/types/common.ts",
+        from: "sum + bytesOf(variable), 0) <= MAX_ENV_BYTES",
+        to: "sum + bytesOf(variable), 0) <= MAX_ENV_BYTES * 100",
+      },
+    ],
+    test: {
+      file: "test/integration/sessions/bad-input.test.ts",
+      title: "env: %s is refused",
+      row: "too much together",
+    },
+  },
+  {
     name: "text that needs Shift releases a Shift that key_down holds",
     changes: [
       {
