@@ -569,6 +569,20 @@ export const SESSION_DEFECTS: readonly Defect[] = [
     },
   },
   {
+    name: "a call with bad params lets its session expire",
+    changes: [
+      {
+        file: "src/sessions/tool-runner.ts",
+        from: "      await this.#sessions.refresh(owner, workerId, [type.name]);\n",
+        to: "",
+      },
+    ],
+    test: {
+      file: "test/unit/sessions/lifetime.test.ts",
+      title: "starts again with a call that has bad params",
+    },
+  },
+  {
     name: "text that needs Shift releases a Shift that key_down holds",
     changes: [
       {
