@@ -583,6 +583,20 @@ export const SESSION_DEFECTS: readonly Defect[] = [
     },
   },
   {
+    name: "the screen of a desktop has 96 dots per inch, whatever was asked for",
+    changes: [
+      {
+        file: "src/sessions/types/vm/driver/screen.py",
+        from: "round(side * 25.4 / self._dpi)",
+        to: "round(side * 25.4 / 96)",
+      },
+    ],
+    test: {
+      file: "test/integration/sessions/vm.test.ts",
+      title: "programs see the session's dots per inch",
+    },
+  },
+  {
     name: "text that needs Shift releases a Shift that key_down holds",
     changes: [
       {
