@@ -388,6 +388,49 @@ export const SESSION_DEFECTS: readonly Defect[] = [
     },
   },
   {
+    name: "unfinished answers of desktops take memory without a limit",
+    changes: [
+      {
+        file: "src/sessions/types/vm/desktop.ts",
+        from: "unfinished.hold(this.#owner, drop, bytes)",
+        to: "unfinished.hold(this.#owner, drop, Math.min(bytes, 1))",
+      },
+    ],
+    test: {
+      file: "test/unit/sessions/vm-desktop.test.ts",
+      title:
+        "a desktop that keeps back the end of an answer is ended when there is no room for other answers",
+    },
+  },
+  {
+    name: "what an adopted desktop keeps back counts for the warm pool",
+    changes: [
+      {
+        file: "src/sessions/types/vm/desktop.ts",
+        from: "    this.#owner = sandbox.owner;\n",
+        to: "",
+      },
+    ],
+    test: {
+      file: "test/unit/sessions/vm-desktop.test.ts",
+      title: "what an adopted desktop keeps back counts for its session's owner",
+    },
+  },
+  {
+    name: "a browser's dropped message stays in memory",
+    changes: [
+      {
+        file: "src/sessions/types/browser/message-stream.ts",
+        from: "    if (this.#bytes > HEAD_BYTES) this.#cut(NOTHING);\n",
+        to: "",
+      },
+    ],
+    test: {
+      file: "test/unit/sessions/types/browser/devtools.test.ts",
+      title: "an unfinished message that is dropped fails its request, and takes no memory",
+    },
+  },
+  {
     name: "a browser's unfinished message takes as much memory as the largest answer",
     changes: [
       {

@@ -62,6 +62,8 @@ interface Wire {
   write(data: Buffer): Promise<void>;
   pause(): void;
   resume(): void;
+  /** Receives the memory that an unfinished message takes, whenever that changes. */
+  held(bytes: number): void;
 }
 
 /**
@@ -90,7 +92,13 @@ export class DevTools {
       message: (bytes, whole) => this.#message(bytes, whole),
       pause: () => wire.pause(),
       resume: () => wire.resume(),
+      held: (bytes) => wire.held(bytes),
     });
+  }
+
+  /** Drops an unfinished message. If it is the answer to a request, that fails once the rest has arrived. */
+  dropUnfinished(): void {
+    this.#stream.cut();
   }
 
   /** Takes bytes that the browser wrote. */

@@ -11,6 +11,8 @@ const NOTHING = Buffer.alloc(0);
 interface MessageTarget {
   /** How large a message may be at the moment. */
   maxBytes(): number;
+  /** Receives the memory that an unfinished message takes, whenever that changes. */
+  held(bytes: number): void;
   /** @param whole false if `bytes` is only the start of a message that is too large. */
   message(bytes: Buffer, whole: boolean): void;
   /** Stops the source until {@link resume}. */
@@ -30,6 +32,7 @@ export class MessageStream {
   #bytes = 0;
   /** Whether that message is too large, so that only its head is kept. */
   #isCut = false;
+  #reported = 0;
   #isDraining = false;
   #isClosed = false;
 
@@ -48,6 +51,11 @@ export class MessageStream {
     this.#isClosed = true;
     this.#waiting.length = 0;
     this.#forget();
+  }
+
+  /** Drops what has arrived of a message. It counts as too large. */
+  cut(): void {
+    if (this.#bytes > HEAD_BYTES) this.#cut(NOTHING);
   }
 
   /** Applies a limit that has become smaller to what has arrived. */
@@ -86,24 +94,38 @@ export class MessageStream {
   }
 
   #add(part: Buffer): void {
-    if (this.#isCut) return;
+    if (this.#isCut || this.#isClosed) return;
     const end = this.#bytes + part.length;
     const max = this.#target.maxBytes();
     if (end > max) {
-      const kept = this.#partial.subarray(0, Math.min(this.#bytes, HEAD_BYTES));
-      this.#partial = Buffer.concat([kept, part.subarray(0, HEAD_BYTES - kept.length)]);
-      this.#bytes = this.#partial.length;
-      this.#isCut = true;
+      this.#cut(part);
       return;
     }
     this.#partial = withRoom(this.#partial, this.#bytes, end, max);
     part.copy(this.#partial, this.#bytes);
     this.#bytes = end;
+    this.#report();
+  }
+
+  #cut(part: Buffer): void {
+    const kept = this.#partial.subarray(0, Math.min(this.#bytes, HEAD_BYTES));
+    this.#partial = Buffer.concat([kept, part.subarray(0, HEAD_BYTES - kept.length)]);
+    this.#bytes = this.#partial.length;
+    this.#isCut = true;
+    this.#report();
+  }
+
+  #report(): void {
+    const bytes = this.#partial.length;
+    if (bytes === this.#reported) return;
+    this.#reported = bytes;
+    this.#target.held(bytes);
   }
 
   #forget(): void {
     this.#partial = NOTHING;
     this.#bytes = 0;
     this.#isCut = false;
+    this.#report();
   }
 }

@@ -4,8 +4,9 @@ import { untilAborted, within } from "../../../base/async.ts";
 import { abortError, BerthError, hasReason, invalidArgument, throwIfAborted } from "../../../base/errors.ts";
 import type { Json } from "../../../base/json.ts";
 import type { LeasedSandbox } from "../../../sandboxes/lease.ts";
-import type { SessionBackend, ViewCommand } from "../../backend.ts";
+import type { SessionBackend, SessionHost, ViewCommand } from "../../backend.ts";
 import { Program, type ProgramHost } from "../program.ts";
+import type { UnfinishedMessages } from "../unfinished-messages.ts";
 import { DRIVER_SOURCE, driverArgv, REMOVE_DESKTOP } from "./driver-source.ts";
 import { BadFrame, type Frame, FrameReader } from "./frames.ts";
 import { MAX_CLIPBOARD_BYTES } from "./params.ts";
@@ -112,14 +113,26 @@ export class Desktop implements SessionBackend {
   #size: ScreenSize;
   /** Undefined until it has started. */
   #server: XServer | undefined;
-  readonly #reader = new FrameReader();
+  readonly #reader: FrameReader;
+  #owner: string;
   #lastId = 0;
   #pending: Pending | undefined;
   #hasEnded = false;
   /** Why it is unusable although its program ran. */
   #broken: string | undefined;
 
-  private constructor(program: Program, size: ScreenSize, isRecorded: boolean) {
+  private constructor(
+    program: Program,
+    owner: string,
+    unfinished: UnfinishedMessages,
+    { size, isRecorded }: { readonly size: ScreenSize; readonly isRecorded: boolean },
+  ) {
+    this.#owner = owner;
+    const drop = (): void => {
+      // It may have been completed meanwhile.
+      if (!this.#reader.isEmpty) this.#break("an answer was unfinished when the server had no room for more");
+    };
+    this.#reader = new FrameReader((bytes) => unfinished.hold(this.#owner, drop, bytes));
     this.#size = size;
     this.#program = program;
     this.isRecorded = isRecorded;
@@ -156,7 +169,10 @@ export class Desktop implements SessionBackend {
       },
       signal,
     );
-    const desktop = new Desktop(program, { width, height }, record !== undefined);
+    const desktop = new Desktop(program, sandbox.owner, host.unfinished, {
+      size: { width, height },
+      isRecorded: record !== undefined,
+    });
     take = (chunk) => desktop.#take(chunk);
     try {
       await program.write(DRIVER_SOURCE);
@@ -173,8 +189,9 @@ export class Desktop implements SessionBackend {
   }
 
   /** Makes a desktop of the warm pool serve a session. */
-  serve(sessionId: string): void {
+  serve({ sessionId, sandbox }: Pick<SessionHost, "sessionId" | "sandbox">): void {
     this.#program.sessionId = sessionId;
+    this.#owner = sandbox.owner;
   }
 
   view(readOnly: boolean): ViewCommand {
@@ -294,10 +311,14 @@ export class Desktop implements SessionBackend {
       for (const frame of this.#reader.push(chunk, this.#pending.maxPayloadBytes)) this.#takeFrame(frame);
     } catch (error) {
       if (!(error instanceof BadFrame)) throw error;
-      this.#broken = error.message;
-      this.#reader.clear();
-      this.#program.close(false);
+      this.#break(error.message);
     }
+  }
+
+  #break(why: string): void {
+    this.#broken ??= why;
+    this.#reader.clear();
+    this.#program.close(false);
   }
 
   #takeFrame({ header, payload }: Frame): void {

@@ -24,6 +24,13 @@ export class FrameReader {
   /** The first bytes of a frame, and room for more. Copied: a program decides how small the chunks are. */
   #room = NOTHING;
   #size = 0;
+  #reported = 0;
+  readonly #onHeld: (bytes: number) => void;
+
+  /** @param onHeld called with the memory that an unfinished frame takes, whenever that changes. */
+  constructor(onHeld: (bytes: number) => void = () => {}) {
+    this.#onHeld = onHeld;
+  }
 
   /**
    * Takes the next bytes, and returns the frames that they complete.
@@ -45,10 +52,23 @@ export class FrameReader {
     return frames;
   }
 
+  /** Whether nothing has arrived of an unfinished frame. */
+  get isEmpty(): boolean {
+    return this.#size === 0;
+  }
+
   /** Drops what has arrived of a frame. */
   clear(): void {
     this.#room = NOTHING;
     this.#size = 0;
+    this.#report();
+  }
+
+  #report(): void {
+    const bytes = this.#room.length;
+    if (bytes === this.#reported) return;
+    this.#reported = bytes;
+    this.#onHeld(bytes);
   }
 
   /** Returns all bytes that are kept. @param frameSize how many there will be, if that is known. */
@@ -58,6 +78,7 @@ export class FrameReader {
     this.#room = withRoom(this.#room, this.#size, size, limit);
     chunk.copy(this.#room, this.#size);
     this.#size = size;
+    this.#report();
     return this.#room.subarray(0, size);
   }
 }

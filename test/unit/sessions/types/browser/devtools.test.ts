@@ -9,13 +9,14 @@ const NEVER = new AbortController().signal;
 const MIB = 1024 * 1024;
 
 /** A browser whose answers a test controls. */
-function fake() {
+function fake(held: (bytes: number) => void = () => {}) {
   const sent: { id: number; method: string; sessionId?: string }[] = [];
   const broken: string[] = [];
   const wire = {
     write: async (data: Buffer) => void sent.push(JSON.parse(data.subarray(0, -1).toString())),
     pause: () => {},
     resume: () => {},
+    held,
   };
   const devtools = new DevTools(wire, (problem) => broken.push(problem));
   const say = (text: string): void => devtools.push(Buffer.from(`${text}\0`));
@@ -133,6 +134,19 @@ describe("the DevTools protocol", () => {
     expect(await kept()).toBeLessThan(2);
   });
 
+  test("an unfinished message that is dropped fails its request, and takes no memory", async () => {
+    const held: number[] = [];
+    const { devtools, sent, say } = fake((bytes) => held.push(bytes));
+    const request = devtools.send({ method: "A.b", answer: z.unknown() }, NEVER);
+    devtools.push(Buffer.from(`{"id":${sent[0]?.id},"result":"${"x".repeat(MIB)}`));
+    expect(held).toEqual([expect.closeTo(MIB, -3)]);
+    devtools.dropUnfinished();
+    expect(held.at(-1)).toBeLessThan(1_000);
+    say('"}');
+    await expect(request).rejects.toThrow("A.b: the answer is too large");
+    expect(held.at(-1)).toBe(0);
+  });
+
   test("a long list is parsed item by item, and is refused if it has no end or an item is too large", async () => {
     const { devtools, sent, say } = fake();
     const item = z.object({ n: z.number(), text: z.string() });
@@ -169,7 +183,12 @@ describe("the DevTools protocol", () => {
 
   test("a browser that does not read is abandoned", async () => {
     const broken: string[] = [];
-    const wire = { write: () => new Promise<void>(() => {}), pause: () => {}, resume: () => {} };
+    const wire = {
+      write: () => new Promise<void>(() => {}),
+      pause: () => {},
+      resume: () => {},
+      held: () => {},
+    };
     const devtools = new DevTools(wire, (problem) => broken.push(problem));
     for (let i = 0; i < 20; i++) devtools.notify("A.b", { text: "x".repeat(MIB) });
     expect(broken).toEqual(["it does not read what it is sent"]);
@@ -206,6 +225,7 @@ describe("a stream of messages", () => {
       },
       pause: () => void flow.push("pause"),
       resume: () => void flow.push("resume"),
+      held: () => {},
     });
     const onMessage = (act: () => void): void => {
       busy = act;
