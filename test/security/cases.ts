@@ -379,10 +379,32 @@ export const SECURITY_CASES: Readonly<Record<string, readonly SecurityCase[]>> =
         at("unit/sessions/types/browser/tabs.test.ts", "a browser whose ids are long is refused"),
         at(TREE, "a long name is compared once, however often its node is listed"),
         at(TREE, "of a page with huge frames, some are left out"),
+        at(
+          "unit/sessions/types/browser/devtools.test.ts",
+          "a message without an end takes little memory, unless a large answer is wanted",
+        ),
       ],
       "a long id of the browser is kept",
       "a long name in a tree is compared again and again",
       "all frames of a page are read, however large they are",
+      "a browser's unfinished message takes as much memory as the largest answer",
+    ),
+    hostile(
+      "a program that plays the driver of a desktop",
+      [
+        at(
+          "integration/sessions/vm-failures.test.ts",
+          "an answer to %s that is larger than one can be is not taken",
+        ),
+        at("unit/sessions/vm-frames.test.ts", "in tiny chunks take no more memory than their bytes"),
+        at(
+          "unit/sessions/vm-desktop.test.ts",
+          "a desktop that keeps back the end of an answer is ended when there is no room for other answers",
+        ),
+      ],
+      "whatever a program that stands in for a desktop's driver answers is taken",
+      "each tiny chunk of a desktop's answer takes memory until all of it is there",
+      "unfinished answers of desktops take memory without a limit",
     ),
     hostile(
       "a batch of calls with large results",

@@ -4,8 +4,11 @@ import type { RequestedSpec } from "../../sandboxes/spec.ts";
 
 const MIB = 1024 * 1024;
 
-/** The longest environment string that Linux accepts. */
+/** Linux's limit for an environment string: `NAME=value` and the NUL at its end. */
 const MAX_VARIABLE_BYTES = 128 * 1024;
+/** As for the environment of a sandbox, next to which it has to fit. */
+const MAX_VARIABLES = 1024;
+const MAX_ENV_BYTES = 768 * 1024;
 
 /** Fields that every type's config may have. */
 export const baseConfig = z.strictObject({
@@ -29,10 +32,19 @@ export const envConfig = z
   .record(z.string().regex(/^[^=\0]+$/, "a name must not be empty nor hold = or NUL"), z.string())
   .refine((env) => Object.values(env).every((value) => !value.includes("\0")), "values must not hold NUL")
   .refine(
-    (env) => Object.entries(env).every(([name, value]) => name.length + value.length < MAX_VARIABLE_BYTES),
+    (env) => Object.entries(env).every((variable) => bytesOf(variable) <= MAX_VARIABLE_BYTES),
     `a variable has at most ${MAX_VARIABLE_BYTES} bytes`,
   )
+  .refine((env) => Object.keys(env).length <= MAX_VARIABLES, `must have at most ${MAX_VARIABLES} variables`)
+  .refine(
+    (env) => Object.entries(env).reduce((sum, variable) => sum + bytesOf(variable), 0) <= MAX_ENV_BYTES,
+    `must have at most ${MAX_ENV_BYTES} bytes: pass more through a file`,
+  )
   .describe("Environment variables, over the sandbox's.");
+
+function bytesOf([name, value]: [string, string]): number {
+  return Buffer.byteLength(name) + Buffer.byteLength(value) + 2;
+}
 
 /** How long a command may run, in seconds. */
 export const timeoutParam = z

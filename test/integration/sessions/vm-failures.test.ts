@@ -116,6 +116,20 @@ bus.call_sync(A + "Registry", ROOT, A + "Socket", "Embed", V("((so))", ((name, R
 GLib.MainLoop().run()
 `;
 
+/** Stands in for the driver, and answers every request after the start with 4 MiB. */
+const BOASTER = `#!/usr/bin/python3
+import json, struct, sys
+sys.stdin.buffer.read(int(sys.argv[-2]))
+def answer(id, data, payload):
+    text = json.dumps({"id": id, "data": data}).encode()
+    sys.stdout.buffer.write(struct.pack(">II", len(text), len(payload)) + text + payload)
+    sys.stdout.buffer.flush()
+for line in sys.stdin.buffer:
+    request = json.loads(line)
+    if request.get("op") == "start": answer(request["id"], {"display": ":1", "authority": "/x"}, b"")
+    elif "op" in request: answer(request["id"], {}, b"x" * (4 << 20))
+`;
+
 describe.each(DESKTOP_ENGINES)("on $name", ({ name, settings }) => {
   const app = useApp(settings);
   const it = testsInTurn(name);
@@ -331,6 +345,37 @@ describe.each(DESKTOP_ENGINES)("on $name", ({ name, settings }) => {
         .poll(async () => (await desktop.screenshot()).data)
         .toMatchObject({ tree_truncated: false, session_restarted: false });
       expect(await pidsOf("python3 -I -S -c")).not.toContain(reader);
+    }));
+
+  it("a desktop that cannot start a process again goes on without it, and starts it later", () =>
+    withDesktop(async (desktop) => {
+      await desktop.open("xterm", ({ class: name }) => name === "XTerm");
+      const [, driver, reader] = await eventually(async () => {
+        const pids = await pidsOf("python3 -I -S -c");
+        return pids.length === 3 && pids;
+      }, PATIENCE);
+      // With no descriptor left. If its sandbox had no process left, the end of one would make room for the next.
+      const limit = (count: number) =>
+        output(
+          `python3 -c 'import resource as r; r.prlimit(${driver}, r.RLIMIT_NOFILE, (${count}, r.prlimit(${driver}, r.RLIMIT_NOFILE)[1]))'`,
+        );
+      const seen = async () => {
+        const { data: windows } = await desktop.ask("windows");
+        const { data, attachments } = await desktop.ask<ScreenshotData>("screenshot");
+        return {
+          windowManager: windows.window_manager,
+          isWhole: !data.tree_truncated,
+          restarted: windows.session_restarted || data.session_restarted,
+          pictures: attachments.length,
+        };
+      };
+      const poll = () => expect.poll(() => seen().catch(String), { timeout: PATIENCE.timeoutMs });
+      await poll().toEqual({ windowManager: "openbox", isWhole: true, restarted: false, pictures: 1 });
+      await limit(3);
+      await output(`pkill -9 -f '^openbox'; kill -9 ${reader}`);
+      await poll().toEqual({ windowManager: "lost", isWhole: false, restarted: false, pictures: 1 });
+      await limit(1024);
+      await poll().toEqual({ windowManager: "openbox", isWhole: true, restarted: false, pictures: 1 });
     }));
 
   it("foreign writes to the driver's connection end the session with the cause", () =>
@@ -570,6 +615,27 @@ describe("on docker, which has images", () => {
     expect(failure).toMatchObject({
       detail: { reason: "ERROR_REASON_SESSION_START_FAILED" },
       message: `The desktop did not start: ${why}`,
+    });
+    await app.client.deleteSandbox(sandbox_id);
+  });
+
+  test.each([
+    ["screenshot", {}],
+    ["clipboard", { action: "get" }],
+    ["move", {}],
+  ])("an answer to %s that is larger than one can be is not taken", async (tool, params) => {
+    const { sandbox_id } = await app.client.createSandbox({ image: TEST_IMAGE });
+    await app.client.output(
+      sandbox_id,
+      `mkdir bin; cat >bin/python3 <<'EOF'\n${BOASTER}EOF\nchmod 755 bin/python3`,
+    );
+    const desktop = new TestDesktop(new Worker(app.client, `user of ${tool}`));
+    const env = { PATH: "/workspace/bin:/usr/bin:/bin" };
+    await desktop.start({ ...SIZE, env }, { sandbox_id });
+    const codeOf = async () => (await desktop.ask(tool, params)).code;
+    expect(await failureOf(codeOf())).toMatchObject({
+      reason: "SESSION_LOST",
+      message: expect.stringContaining("(a frame is too large)"),
     });
     await app.client.deleteSandbox(sandbox_id);
   });
