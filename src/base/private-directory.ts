@@ -75,11 +75,16 @@ export function exposed(option: string, { found, fix }: Exposure): BerthError {
   });
 }
 
-/** Whether a directory above this one is accessible only to root and this user. `place` must be a real path. */
+/**
+ * Whether a directory above this one is accessible only to root and this user. `place` must be a real path. Those that
+ * are missing are created closed.
+ */
 export function isBehindPrivate(place: string): boolean {
   for (let above = place; above !== path.dirname(above); ) {
     above = path.dirname(above);
-    const { uid, mode } = statSync(above);
+    const stats = statSync(above, { throwIfNoEntry: false });
+    if (stats === undefined) return true;
+    const { uid, mode } = stats;
     if ((mode & OTHERS) === 0 && (uid === 0 || uid === process.geteuid?.())) return true;
   }
   return false;

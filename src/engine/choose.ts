@@ -49,6 +49,8 @@ interface EngineSettings {
   /** Empty: public resolvers. */
   readonly egressDns: readonly string[];
   readonly allowHostPaths: readonly string[];
+  /** Default: in the data directory. */
+  readonly workspacesRoot: string | undefined;
   readonly allowRuntimes: Readonly<Record<string, IsolationLevel>>;
   readonly dataDir: string;
   /** Whether sandboxes outlive the service. */
@@ -187,8 +189,8 @@ async function openBubblewrap(settings: EngineSettings, logger: Logger): Promise
 }
 
 function bubblewrapOptions(settings: EngineSettings, logger: Logger): BubblewrapEngineOptions {
-  const { defaults, rootfs, allowHostPaths: allowedHostPaths } = settings;
-  return { logger, image: defaults.image, allowedHostPaths, ...(rootfs !== undefined && { rootfs }) };
+  const { defaults, rootfs } = settings;
+  return { logger, image: defaults.image, ...hostPathsOf(settings), ...(rootfs !== undefined && { rootfs }) };
 }
 
 function dockerOptions(settings: EngineSettings, instance: string, logger: Logger): DockerEngineOptions {
@@ -196,10 +198,14 @@ function dockerOptions(settings: EngineSettings, instance: string, logger: Logge
     instance,
     logger,
     ...(settings.dockerHost !== undefined && { host: settings.dockerHost }),
-    allowedHostPaths: settings.allowHostPaths,
+    ...hostPathsOf(settings),
     allowedRuntimes: settings.allowRuntimes,
     pipesDir: pipesDirectory(settings.dataDir, instance),
   };
+}
+
+function hostPathsOf({ allowHostPaths, dataDir, workspacesRoot = dataDir }: EngineSettings) {
+  return { allowedHostPaths: allowHostPaths, hiddenHostPaths: [dataDir, workspacesRoot] };
 }
 
 async function kubernetesOptions(

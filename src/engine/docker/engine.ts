@@ -103,6 +103,8 @@ export interface DockerEngineOptions {
   readonly host?: string;
   /** Directories whose subdirectories may be mounted, and which may be mounted themselves. Default none. */
   readonly allowedHostPaths?: readonly string[];
+  /** Directories of Berth. Callers may mount none of them, nor what is above or below. Default none. */
+  readonly hiddenHostPaths?: readonly string[];
   /** OCI runtimes that a spec may name, with the isolation each gives. Default none. */
   readonly allowedRuntimes?: Readonly<Record<string, IsolationLevel>>;
   /**
@@ -438,8 +440,9 @@ export class DockerEngine implements Engine {
   async #checkMounts(mounts: readonly EngineMount[]): Promise<readonly HostMount[]> {
     if (mounts.length === 0) return [];
     const { socketPath } = this.#daemon;
+    const { allowedHostPaths = [], hiddenHostPaths = [] } = this.#options;
     if (socketPath !== undefined)
-      return checkMounts(mounts, this.#options.allowedHostPaths ?? [], [socketPath]);
+      return checkMounts(mounts, allowedHostPaths, [socketPath, ...hiddenHostPaths]);
     throw new BerthError(
       "UNSUPPORTED",
       "Mounts need a Docker daemon on the machine of the service: paths cannot be checked elsewhere.",
