@@ -2,7 +2,7 @@ import { Code, ConnectError } from "@connectrpc/connect";
 import { type ErrorDetail, ErrorDetailSchema, ErrorReason } from "../../gen/ts/berth/v1/error_pb.js";
 import { Failed } from "./exit.ts";
 import type { ServiceAddress } from "./service-address.ts";
-import { speaksTls, tlsFailure } from "./tls-failure.ts";
+import { missedTls, tlsFailure } from "./tls-failure.ts";
 
 /** A failure, described for people. */
 interface Described {
@@ -28,11 +28,10 @@ export async function explainedFailure(
   address: ServiceAddress,
   exitCode: number,
 ): Promise<unknown> {
-  if (isConnectionFailure(error, address) && (await speaksTls(address))) {
-    const hint = `Call it with TLS: --address ${address.baseUrl.replace(/^http/, "https")}`;
-    return new Failed(`what answers at ${address.text} speaks TLS`, { hint, exitCode, cause: error });
-  }
-  return callFailure(error, address, exitCode);
+  const missed = isConnectionFailure(error, address)
+    ? await missedTls(address, exitCode, { cause: error })
+    : undefined;
+  return missed ?? callFailure(error, address, exitCode);
 }
 
 /** Describes the failure of a call for the user. Returns other errors unchanged. */

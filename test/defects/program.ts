@@ -1,0 +1,36 @@
+import type { Defect } from "./defect.ts";
+
+const TLS = "test/integration/cli/tls.test.ts";
+
+/** Of the program `berth`, as a client and as it starts a service. */
+export const PROGRAM_DEFECTS: readonly Defect[] = [
+  {
+    name: "the program sends its token in clear to a service with TLS, and only then says so",
+    changes: [
+      {
+        file: "src/cli/host.ts",
+        from: "if (address.overNetwork && !hasTls(address) && access.token() !== undefined) {",
+        to: "if (address.overNetwork && hasTls(address) && access.token() !== undefined) {",
+      },
+    ],
+    test: {
+      file: TLS,
+      title: "no token goes in clear to a service with TLS that is called by %sHOST:PORT",
+      row: "",
+    },
+  },
+  {
+    name: "the program ignores --tls-ca if the address has no https://",
+    changes: [
+      {
+        file: "src/cli/host.ts",
+        from: "  if (!isVariable || address.overNetwork) requireTls(source, address);\n",
+        to: "  if (isVariable && !address.overNetwork) requireTls(source, address);\n",
+      },
+    ],
+    test: {
+      file: TLS,
+      title: "authorities for a service that is called without TLS are refused, and not ignored",
+    },
+  },
+];
