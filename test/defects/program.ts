@@ -33,4 +33,18 @@ export const PROGRAM_DEFECTS: readonly Defect[] = [
       title: "authorities for a service that is called without TLS are refused, and not ignored",
     },
   },
+  {
+    name: "an error that quotes a sandbox acts on the terminal",
+    changes: [
+      {
+        file: "src/cli/colour.ts",
+        from: '"bad")} ${visibleLines(lines)}\\n`',
+        to: '"bad")} ${lines}\\n`',
+      },
+    ],
+    test: {
+      file: "test/unit/cli/colour.test.ts",
+      title: "nothing that an error or a remark quotes acts on the terminal, and its lines stay lines",
+    },
+  },
 ];

@@ -1,6 +1,7 @@
 import type { Attachment } from "../../../gen/ts/berth/v1/session_pb.js";
-import { formatSize, visible } from "../format.ts";
+import { formatSize } from "../format.ts";
 import { type Io, write } from "../io.ts";
+import { visible } from "../visible.ts";
 
 /** A protocol with which a terminal draws pictures. */
 type PictureProtocol = "kitty" | "iterm";

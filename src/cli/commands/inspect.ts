@@ -11,11 +11,12 @@ import { complaint } from "../colour.ts";
 import { examples } from "../examples.ts";
 import { EXIT, UsageError } from "../exit.ts";
 import { reasonOf } from "../failure.ts";
-import { messageJson, visible } from "../format.ts";
+import { messageJson } from "../format.ts";
 import { type ClientFlags, type CommandHost, serviceCommand, withClient } from "../host.ts";
 import { safeJson, write, writeJson } from "../io.ts";
 import { everyPage } from "../list/pages.ts";
 import { parseTemplate } from "../list/template.ts";
+import { visible } from "../visible.ts";
 
 /** What an id refers to. */
 interface Found {

@@ -17,11 +17,12 @@ import { forEachId } from "../each.ts";
 import { examples } from "../examples.ts";
 import { EXIT } from "../exit.ts";
 import { collect, wordValues } from "../flags.ts";
-import { formatAge, formatTable, formatWord, messageJson, visible } from "../format.ts";
+import { formatAge, formatTable, formatWord, messageJson } from "../format.ts";
 import { type ClientFlags, type CommandHost, clientCommand, withClient } from "../host.ts";
 import { write, writeJson } from "../io.ts";
 import { type ListCall, type ListFlags, type ListKind, listAction, listCommand } from "../list/list.ts";
 import { everyPage } from "../list/pages.ts";
+import { visible } from "../visible.ts";
 
 /** `berth runs`: manages the runs that the service supervises. */
 export function runsCommand(host: CommandHost): Command {

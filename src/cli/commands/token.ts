@@ -5,10 +5,11 @@ import { complaint } from "../colour.ts";
 import { examples } from "../examples.ts";
 import { EXIT, Failed, UsageError } from "../exit.ts";
 import { flagValue } from "../flags.ts";
-import { formatDuration, visible } from "../format.ts";
+import { formatDuration } from "../format.ts";
 import type { CommandHost } from "../host.ts";
 import { write } from "../io.ts";
 import { addListFlags, type ListForm, printerFor } from "../list/list.ts";
+import { visible } from "../visible.ts";
 
 const DAY_MS = 24 * 3600 * 1000;
 const MAX_EXPIRES_MS = 3650 * DAY_MS;

@@ -14,11 +14,12 @@ import { saveAttachments } from "../attachments/save.ts";
 import { examples } from "../examples.ts";
 import { EXIT, Failed } from "../exit.ts";
 import { durationValue, toolParams, type WorkerFlags, workerCommand, workerOf } from "../flags.ts";
-import { messageJson, visible } from "../format.ts";
+import { messageJson } from "../format.ts";
 import { type CommandHost, withClient } from "../host.ts";
 import { type Io, write, writeJson } from "../io.ts";
 import { type ListKind, listAction, listCommand } from "../list/list.ts";
 import { everyPage } from "../list/pages.ts";
+import { visible } from "../visible.ts";
 
 interface RunFlags extends WorkerFlags {
   readonly timeout?: string;

@@ -8,7 +8,7 @@ import {
 } from "../../../gen/ts/berth/v1/sandbox_pb.js";
 import { parseDuration } from "../../config/values.ts";
 import type { ServiceClient } from "../client.ts";
-import { complaint } from "../colour.ts";
+import { complaint, remarkLine } from "../colour.ts";
 import { commandEnd } from "../command-end.ts";
 import { examples } from "../examples.ts";
 import { EXIT, Failed } from "../exit.ts";
@@ -99,7 +99,7 @@ async function waitFor(
     }
     if (json) await writeJson(io.stdout, end.json);
     else await write(io.stdout, `${end.text}\n`);
-    if (end.remark !== undefined) await write(io.stderr, `berth: ${end.remark}\n`);
+    if (end.remark !== undefined) await write(io.stderr, remarkLine(end.remark));
   }
   return exitCode;
 }
