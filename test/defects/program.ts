@@ -34,6 +34,20 @@ export const PROGRAM_DEFECTS: readonly Defect[] = [
     },
   },
   {
+    name: "nohup does not keep a service running",
+    changes: [
+      {
+        file: "bin/berth",
+        from: "case $mask in *[13579bdf])",
+        to: "case $mask in *[g])",
+      },
+    ],
+    test: {
+      file: "test/integration/cli/bin.test.ts",
+      title: "does not end a service that was started by nohup",
+    },
+  },
+  {
     name: "an error that quotes a sandbox acts on the terminal",
     changes: [
       {
