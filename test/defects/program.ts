@@ -48,6 +48,21 @@ export const PROGRAM_DEFECTS: readonly Defect[] = [
     },
   },
   {
+    name: "stdin that is a device is lost",
+    changes: [
+      {
+        file: "src/cli/stream-process.ts",
+        from: 'stats.rdev !== statSync("/dev/null").rdev',
+        to: "statSync(0) === stats",
+      },
+    ],
+    test: {
+      file: "test/integration/cli/exec.test.ts",
+      title: "from a device is passed on: %s",
+      row: "/dev/zero",
+    },
+  },
+  {
     name: "an error that quotes a sandbox acts on the terminal",
     changes: [
       {
