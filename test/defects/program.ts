@@ -63,6 +63,25 @@ export const PROGRAM_DEFECTS: readonly Defect[] = [
     },
   },
   {
+    name: "a wait goes over to another sandbox with the same id",
+    changes: [
+      {
+        file: "src/cli/commands/wait.ts",
+        from: "  const { generation, termination } = await read();",
+        to: "  let { generation, termination } = await read();",
+      },
+      {
+        file: "src/cli/commands/wait.ts",
+        from: "    return now.generation === generation ? now.termination : undefined;",
+        to: "    generation = now.generation;\n    return now.termination;",
+      },
+    ],
+    test: {
+      file: "test/integration/cli/verbs.test.ts",
+      title: "reports the end of its sandbox if another one has the id once the connection is back",
+    },
+  },
+  {
     name: "an error that quotes a sandbox acts on the terminal",
     changes: [
       {
