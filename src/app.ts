@@ -47,7 +47,13 @@ import { ProcessMetrics } from "./server/process-metrics.ts";
 import { createRpcServer, type RpcServer } from "./server/server.ts";
 import { diagnoseDesktopPrograms } from "./sessions/diagnose.ts";
 import { createSessions } from "./sessions/parts.ts";
-import { databaseIn, diagnoseDatabase, holdInstance, privateDataDir } from "./state/data-dir.ts";
+import {
+  databaseIn,
+  diagnoseDatabase,
+  diagnoseLock,
+  holdInstance,
+  privateDataDir,
+} from "./state/data-dir.ts";
 import { State } from "./state/state.ts";
 import { Store } from "./store.ts";
 import { TokenAuthenticator } from "./tenants/authenticator.ts";
@@ -425,10 +431,14 @@ function warningsOf(
   return warnings.length === 0 ? undefined : warnings.join(" ");
 }
 
-/** Checks whether a service with these settings could run here. Changes nothing. */
-export async function diagnose(settings: AppSettings): Promise<Finding[]> {
+/**
+ * Checks whether a service with these settings could run here. Changes nothing.
+ * @param runs whether it may be running already, and so hold its data directory.
+ */
+export async function diagnose(settings: AppSettings, runs: boolean): Promise<Finding[]> {
   return [
     ...exposureFindings("data-dir", exposureAt(privateDataDir(settings.dataDir))),
+    ...(runs ? [] : diagnoseLock(settings.dataDir)),
     ...diagnoseDatabase(settings.dataDir),
     ...(settings.tls === undefined ? [] : diagnoseTls(settings.tls)),
     ...(settings.tokens === undefined ? [] : [await diagnoseTokens(settings.tokens)]),

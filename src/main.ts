@@ -29,9 +29,9 @@ const program = {
       const { startApp, settingsOf } = await loadService();
       return startApp(settingsOf(config), logger);
     },
-    diagnose: async (config) => {
+    diagnose: async (config, runs) => {
       const { diagnose, settingsOf } = await loadService();
-      return diagnose(settingsOf(config));
+      return diagnose(settingsOf(config), runs);
     },
   },
   version: VERSION,

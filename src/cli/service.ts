@@ -16,6 +16,6 @@ export interface RunningService {
 export interface ServiceParts {
   /** Starts a service. */
   start(config: Config, logger: Logger): Promise<RunningService>;
-  /** Checks whether a service could run here. */
-  diagnose(config: Config): Promise<readonly Finding[]>;
+  /** Checks whether a service could run here. `runs`: one answers at the address, and may be this one. */
+  diagnose(config: Config, runs: boolean): Promise<readonly Finding[]>;
 }

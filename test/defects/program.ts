@@ -82,6 +82,20 @@ export const PROGRAM_DEFECTS: readonly Defect[] = [
     },
   },
   {
+    name: "doctor finds nothing wrong with a data directory that another service holds",
+    changes: [
+      {
+        file: "src/app.ts",
+        from: "...(runs ? [] : diagnoseLock(settings.dataDir)),",
+        to: "...(runs ? diagnoseLock(settings.dataDir) : []),",
+      },
+    ],
+    test: {
+      file: "test/integration/cli/doctor.test.ts",
+      title: "its data directory is a problem for another service, and not for itself",
+    },
+  },
+  {
     name: "an error that quotes a sandbox acts on the terminal",
     changes: [
       {
