@@ -96,6 +96,20 @@ export const PROGRAM_DEFECTS: readonly Defect[] = [
     },
   },
   {
+    name: "an interrupt does not end a list that nobody reads",
+    changes: [
+      {
+        file: "src/cli/list/list.ts",
+        from: "write(stdout, textOf(items), signal)",
+        to: "write(stdout, textOf(items))",
+      },
+    ],
+    test: {
+      file: "test/integration/cli/slow-reader.test.ts",
+      title: "an interrupt ends a command whose output nobody reads",
+    },
+  },
+  {
     name: "an error that quotes a sandbox acts on the terminal",
     changes: [
       {

@@ -29,6 +29,7 @@ export async function saveAttachments(
   io: Io,
   attachments: readonly Attachment[],
   target: string,
+  signal?: AbortSignal,
 ): Promise<string[]> {
   const [first] = attachments;
   if (first === undefined) throw new Failed("the tool returned nothing to write to a file");
@@ -36,7 +37,7 @@ export async function saveAttachments(
     if (attachments.length > 1) throw several(attachments.length, "stdout");
     if (io.stdout.isTTY)
       throw new Failed("stdout is a terminal; it takes no binary data", { hint: "Name a file: -o FILE" });
-    await write(io.stdout, first.content);
+    await write(io.stdout, first.content, signal);
     return [];
   }
   if (!(await isDirectory(target))) {

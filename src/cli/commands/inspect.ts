@@ -110,13 +110,13 @@ async function inspect(
     const one = await firstOf(finds, (find) => find(client, id, { signal }));
     if (one === undefined) missing.push(id);
     else if (format === undefined) found.push(one.json);
-    else if (format === "json") await writeJson(io.stdout, one.json);
+    else if (format === "json") await writeJson(io.stdout, one.json, signal);
     else {
       const template = parseTemplate<undefined>(format, { schema: one.schema, columns: [] });
-      await write(io.stdout, `${template.of({ item: undefined, json: one.json })}\n`);
+      await write(io.stdout, `${template.of({ item: undefined, json: one.json })}\n`, signal);
     }
   }
-  if (format === undefined) await write(io.stdout, `${safeJson(found, 2)}\n`);
+  if (format === undefined) await write(io.stdout, `${safeJson(found, 2)}\n`, signal);
   for (const id of missing) {
     const what =
       type === undefined ? `nothing with the id ${visible(id)}` : `no ${type} with the id ${visible(id)}`;

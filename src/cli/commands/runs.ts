@@ -96,9 +96,10 @@ function showCommand(host: CommandHost): Command {
         withClient(host, flags, EXIT.failed, async (client) => {
           const answer = await client.runs.getRun({ runId }, { signal: host.interrupts.signal });
           const { run } = answer;
-          if (flags.json) await writeJson(host.io.stdout, messageJson(GetRunResponseSchema, answer));
+          const { signal } = host.interrupts;
+          if (flags.json) await writeJson(host.io.stdout, messageJson(GetRunResponseSchema, answer), signal);
           else if (run)
-            await write(host.io.stdout, formatTable(["WHAT", "VALUE"], details(run)) + stepsOf(run));
+            await write(host.io.stdout, formatTable(["WHAT", "VALUE"], details(run)) + stepsOf(run), signal);
           return EXIT.ok;
         }),
       ),

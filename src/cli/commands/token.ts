@@ -119,7 +119,7 @@ function lsCommand(host: CommandHost): Command {
     .action(
       host.action(async (flags: LsFlags) => {
         host.interrupts.followOutput();
-        const print = printerFor(host.io, flags, TOKENS);
+        const print = printerFor(host, flags, TOKENS);
         const file = fileOf(flags, host);
         const { readTokenFile } = await import("../../tenants/live-tokens.ts");
         const { tokens } = await explained(readTokenFile(file));
