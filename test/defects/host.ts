@@ -100,4 +100,19 @@ export const HOST_DEFECTS: readonly Defect[] = [
         "a directory of the service, or one that holds or lies in one, is not mounted though it is allowed",
     },
   },
+  {
+    name: "for a shared root of the system, the advice moves the system's files",
+    changes: [
+      {
+        file: "src/workspaces/host/shared-directories.ts",
+        from: "if (isForEverybody(realPlace(root), statSync(root).mode)) return",
+        to: 'if (root === "" && isForEverybody(realPlace(root), 0)) return',
+      },
+    ],
+    test: {
+      file: "test/integration/base/private-directory.test.ts",
+      title: "that is the system's is refused, and the advice is to use another: %s",
+      row: "/etc",
+    },
+  },
 ];

@@ -206,6 +206,14 @@ describe("a shared root", () => {
     expect(await makeSharedRoot(root, [])).toBe(shared);
   });
 
+  test.each(["/", "/etc", "/var/lib"])(
+    "that is the system's is refused, and the advice is to use another: %s",
+    (system) => {
+      const fix = "Name an empty directory or one behind a closed one with --shared-root.";
+      expect(sharedRootExposure(system, [])?.fix).toBe(fix);
+    },
+  );
+
   test.each([0o755, 0o777, 0o700])("with old content, %o, is refused until that is moved", async (mode) => {
     writeFileSync(path.join(place, "-note"), "kept");
     mkdirSync(path.join(place, "more"));
