@@ -110,6 +110,20 @@ export const PROGRAM_DEFECTS: readonly Defect[] = [
     },
   },
   {
+    name: "a page that a tool returns is saved without its extension",
+    changes: [
+      {
+        file: "src/cli/attachments/save.ts",
+        from: 'const [type = ""] = mediaType.split(";", 1);',
+        to: 'const [type = ""] = mediaType.split("\\0", 1);',
+      },
+    ],
+    test: {
+      file: "test/unit/cli/attachments/save.test.ts",
+      title: "several go into a directory, with different names that stay in it",
+    },
+  },
+  {
     name: "an error that quotes a sandbox acts on the terminal",
     changes: [
       {

@@ -71,7 +71,8 @@ async function isDirectory(target: string): Promise<boolean> {
 
 /** A free name that is nothing but a file name, whatever the sandbox called the attachment. */
 function fileName({ name, mediaType }: Attachment, taken: ReadonlySet<string>): string {
-  const extension = EXTENSIONS[mediaType] ?? ".bin";
+  const [type = ""] = mediaType.split(";", 1);
+  const extension = EXTENSIONS[type.trim().toLowerCase()] ?? ".bin";
   const safe =
     name
       .replace(/[^A-Za-z0-9._-]/g, "_")
