@@ -124,6 +124,20 @@ export const PROGRAM_DEFECTS: readonly Defect[] = [
     },
   },
   {
+    name: "the file of --secrets is not completed",
+    changes: [
+      {
+        file: "src/cli/completion/complete.ts",
+        from: "DIR|PATH|FILE\\|DIR)",
+        to: "DIR|PATH)",
+      },
+    ],
+    test: {
+      file: "test/unit/cli/complete.test.ts",
+      title: "files are completed where the program reads or writes them",
+    },
+  },
+  {
     name: "an error that quotes a sandbox acts on the terminal",
     changes: [
       {
