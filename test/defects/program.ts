@@ -138,6 +138,17 @@ export const PROGRAM_DEFECTS: readonly Defect[] = [
     },
   },
   {
+    name: "no token can be created on Node 20",
+    changes: [
+      {
+        file: "src/tenants/edit-tokens.ts",
+        from: "    const server = net.createServer();\n",
+        to: "    const server = net.createServer();\n    Promise.withResolvers();\n",
+      },
+    ],
+    test: { file: "test/integration/cli/token.test.ts", title: "works on Node 20" },
+  },
+  {
     name: "an error that quotes a sandbox acts on the terminal",
     changes: [
       {
