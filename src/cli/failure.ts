@@ -43,7 +43,7 @@ export function callFailure(error: unknown, address: ServiceAddress, exitCode: n
 
 function describe(error: ConnectError, address: ServiceAddress): Described {
   const detail = detailOf(error);
-  if (detail) return { message: error.rawMessage, hint: hintFor(detail.reason) };
+  if (detail) return { message: error.rawMessage, hint: hintFor(detail) };
   return (
     connectionFailure(error, address) ?? {
       message: `${error.rawMessage} (${Code[error.code]})`,
@@ -128,14 +128,18 @@ function isNoAnswerToCalls({ rawMessage }: ConnectError): boolean {
   return rawMessage.startsWith("unsupported content type") || /^HTTP 40[045]$/.test(rawMessage);
 }
 
-function hintFor(reason: ErrorReason): string | undefined {
+const MISSING = "See what is missing: berth doctor";
+
+function hintFor({ reason, metadata }: ErrorDetail): string | undefined {
   switch (reason) {
     case ErrorReason.SANDBOX_NOT_FOUND:
     case ErrorReason.SANDBOX_NOT_RUNNING:
       return "See which there are: berth ls --all";
-    case ErrorReason.ENGINE_UNAVAILABLE:
     case ErrorReason.UNSUPPORTED:
-      return "See what is missing: berth doctor";
+      // Only what the engine lacks can be installed.
+      return metadata.capability === undefined ? undefined : MISSING;
+    case ErrorReason.ENGINE_UNAVAILABLE:
+      return MISSING;
     case ErrorReason.PROCESS_NOT_FOUND:
       return "See which there are: berth ps --all SANDBOX";
     case ErrorReason.WORKSPACE_NOT_FOUND:

@@ -149,6 +149,20 @@ export const PROGRAM_DEFECTS: readonly Defect[] = [
     test: { file: "test/integration/cli/token.test.ts", title: "works on Node 20" },
   },
   {
+    name: "who asks for the screen of a shell is sent to doctor",
+    changes: [
+      {
+        file: "src/cli/failure.ts",
+        from: "return metadata.capability === undefined ? undefined : MISSING;",
+        to: 'return metadata.capability === "" ? undefined : MISSING;',
+      },
+    ],
+    test: {
+      file: "test/integration/cli/sessions.test.ts",
+      title: "who asks for what no installation brings is not sent to doctor",
+    },
+  },
+  {
     name: "an error that quotes a sandbox acts on the terminal",
     changes: [
       {
