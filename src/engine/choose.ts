@@ -1,5 +1,5 @@
 import type { Finding } from "../base/diagnosis.ts";
-import { BerthError, invalidArgument } from "../base/errors.ts";
+import { BerthError, invalidArgument, throwIfAborted } from "../base/errors.ts";
 import { type Logger, SILENT } from "../base/logger.ts";
 import { diagnoseBubblewrap } from "./bubblewrap/diagnose.ts";
 import { BubblewrapEngine, type BubblewrapEngineOptions, isBubblewrapRef } from "./bubblewrap/engine.ts";
@@ -70,6 +70,7 @@ export async function chooseEngine(
   instance: string,
   logger: Logger,
   left: () => readonly string[],
+  signal?: AbortSignal,
 ): Promise<Engine> {
   const { engine: name } = settings;
   requirePolicies(settings);
@@ -84,9 +85,10 @@ export async function chooseEngine(
   if (settings.engine === "bubblewrap") return openBubblewrap(settings, logger);
   const docker = new DockerEngine(dockerOptions(settings, instance, logger));
   if (settings.engine === "docker") return docker;
-  const noDocker = await failureOf(docker.info());
+  const noDocker = await failureOf(docker.info(signal));
   if (noDocker === undefined) return docker;
   await docker.close();
+  throwIfAborted(signal);
   if (settings.dockerRequired) {
     throw new BerthError(
       "ENGINE_UNAVAILABLE",

@@ -163,6 +163,22 @@ export const PROGRAM_DEFECTS: readonly Defect[] = [
     },
   },
   {
+    name: "a service that starts while Docker hangs does not stop at a signal",
+    changes: [
+      {
+        file: "src/cli/commands/serve.ts",
+        from: "service.start(config, logger, signal)",
+        to: "service.start(config, logger, new AbortController().signal)",
+      },
+    ],
+    test: {
+      file: "test/integration/cli/serve.test.ts",
+      title:
+        "a start with the engine %s does not wait for a Docker that does not answer once it gets a signal",
+      row: "auto",
+    },
+  },
+  {
     name: "an error that quotes a sandbox acts on the terminal",
     changes: [
       {

@@ -189,7 +189,7 @@ export class DockerEngine implements Engine {
   async info(signal?: AbortSignal): Promise<EngineInfo> {
     const runtimes = this.#options.allowedRuntimes ?? {};
     // The firewall rules are for Docker's bridge. They are not known to work with Podman.
-    const egress = !(await this.#daemon.isPodman()) && (await this.#egress.available());
+    const egress = !(await this.#daemon.isPodman(signal)) && (await this.#egress.available());
     this.#info = await readInfo(
       this.#daemon,
       { runtimes, egress, egressDomains: this.#seesProcesses },
