@@ -323,4 +323,18 @@ export const CLIENT_DEFECTS: readonly Defect[] = [
       title: "an upload writes through a link at the end of its path, on every platform",
     },
   },
+  {
+    name: "the TypeScript client ignores the tls-ca of a profile if the address has no https://",
+    changes: [
+      {
+        file: "clients/typescript/src/node.ts",
+        from: 'if (access.tlsCa !== undefined && endpoint.baseUrl.startsWith("http://")) {',
+        to: 'if (access.tlsCa === "" && endpoint.baseUrl.startsWith("http://")) {',
+      },
+    ],
+    test: {
+      file: "test/integration/clients/typescript-faults.test.ts",
+      title: "presents a certificate to a service that requires one",
+    },
+  },
 ];

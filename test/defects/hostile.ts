@@ -17,8 +17,8 @@ const change = (file: string, from: string, to: string): Change => ({ file, from
 
 const ANY_MOUNT = change(
   "src/engine/mounts.ts",
-  "!roots.some((root) => isWithin(real, root)) || exposesHost(real, sockets)",
-  "roots.length + sockets.length < 0",
+  "!roots.some((root) => isWithin(real, root)) ||\n        exposesHost(real, mount.own ? [] : closed)",
+  "roots.length + closed.length < 0",
 );
 
 /** Of what an attacker may try, where no other area has the defence. */
