@@ -47,7 +47,13 @@ import { ProcessMetrics } from "./server/process-metrics.ts";
 import { createRpcServer, type RpcServer } from "./server/server.ts";
 import { diagnoseDesktopPrograms } from "./sessions/diagnose.ts";
 import { createSessions } from "./sessions/parts.ts";
-import { databaseIn, diagnoseDatabase, holdInstance, privateDataDir } from "./state/data-dir.ts";
+import {
+  databaseIn,
+  diagnoseDatabase,
+  diagnoseLock,
+  holdInstance,
+  privateDataDir,
+} from "./state/data-dir.ts";
 import { State } from "./state/state.ts";
 import { Store } from "./store.ts";
 import { TokenAuthenticator } from "./tenants/authenticator.ts";
@@ -83,20 +89,30 @@ const STOP = { calls: 0.3, messages: 0.5, sessions: 0.6 };
 
 /**
  * Builds the service and starts it. The only place that names the concrete parts.
+ * @param signal ends the wait for an engine that does not answer.
  * @throws `ENGINE_UNAVAILABLE` if the engine does not answer; `INVALID_ARGUMENT` if the data directory cannot be used;
  *   an error that says why it cannot listen on the address.
  */
-export async function startApp(settings: AppSettings, logger: Logger): Promise<RunningService> {
+export async function startApp(
+  settings: AppSettings,
+  logger: Logger,
+  signal?: AbortSignal,
+): Promise<RunningService> {
   const store = Store.open(settings.dataDir, { instance: settings.instance });
   try {
-    return await start(settings, store, logger);
+    return await start(settings, store, logger, signal);
   } catch (error) {
     store.close();
     throw error;
   }
 }
 
-async function start(settings: AppSettings, store: Store, logger: Logger): Promise<RunningService> {
+async function start(
+  settings: AppSettings,
+  store: Store,
+  logger: Logger,
+  signal: AbortSignal | undefined,
+): Promise<RunningService> {
   const tokens = settings.tokens === undefined ? undefined : await LiveTokens.start(settings.tokens, logger);
   await using early = new AsyncDisposableStack();
   early.defer(() => tokens?.stop());
@@ -106,7 +122,7 @@ async function start(settings: AppSettings, store: Store, logger: Logger): Promi
   const secrets = await Secrets.open(settings.secrets, grantsOf(tokens), logger);
   const disk = await DataDisk.watch(settings.dataDir, databaseIn(settings.dataDir), logger);
   early.defer(() => disk.stop());
-  const service = await compose(settings, { tokens, secrets }, store, logger);
+  const service = await compose(settings, { tokens, secrets }, store, logger, signal);
   early.move();
   const { engine, monitor } = service;
   const metrics = new Registry();
@@ -192,18 +208,19 @@ async function compose(
   { tokens, secrets }: { readonly tokens: LiveTokens | undefined; readonly secrets: Secrets },
   store: Store,
   logger: Logger,
+  signal: AbortSignal | undefined,
 ) {
   const { egressCredentials: file } = settings;
   const credentials = file === undefined ? NO_CREDENTIALS : await loadCredentials(file, secrets);
   const clock = new SystemClock();
   const disk = await SpillDirectory.create(path.join(settings.dataDir, "transcripts"));
-  const engine = await chooseEngine(settings, store.instance, logger, () => store.sandboxes.refs());
+  const engine = await chooseEngine(settings, store.instance, logger, () => store.sandboxes.refs(), signal);
   let monitor: EngineMonitor;
   let releaseInstance: (() => void) | undefined;
   try {
     // Containers outlive services and are found by their instance.
     if (engine.name === "docker") releaseInstance = await holdInstance(store.instance);
-    monitor = await EngineMonitor.connect(engine, logger);
+    monitor = await EngineMonitor.connect(engine, logger, signal);
   } catch (error) {
     releaseInstance?.();
     await engine.close();
@@ -429,10 +446,14 @@ function warningsOf(
   return warnings.length === 0 ? undefined : warnings.join(" ");
 }
 
-/** Checks whether a service with these settings could run here. Changes nothing. */
-export async function diagnose(settings: AppSettings): Promise<Finding[]> {
+/**
+ * Checks whether a service with these settings could run here. Changes nothing.
+ * @param runs whether it may be running already, and so hold its data directory.
+ */
+export async function diagnose(settings: AppSettings, runs: boolean): Promise<Finding[]> {
   return [
     ...exposureFindings("data-dir", exposureAt(privateDataDir(settings.dataDir))),
+    ...(runs ? [] : diagnoseLock(settings.dataDir)),
     ...diagnoseDatabase(settings.dataDir),
     ...(settings.tls === undefined ? [] : diagnoseTls(settings.tls)),
     ...(settings.tokens === undefined ? [] : [await diagnoseTokens(settings.tokens)]),

@@ -24,14 +24,14 @@ const program = {
     env: process.env,
   },
   service: {
-    start: async (config, logger) => {
+    start: async (config, logger, signal) => {
       keepCompiled(config.dataDir);
       const { startApp, settingsOf } = await loadService();
-      return startApp(settingsOf(config), logger);
+      return startApp(settingsOf(config), logger, signal);
     },
-    diagnose: async (config) => {
+    diagnose: async (config, runs) => {
       const { diagnose, settingsOf } = await loadService();
-      return diagnose(settingsOf(config));
+      return diagnose(settingsOf(config), runs);
     },
   },
   version: VERSION,

@@ -1,9 +1,12 @@
 /** The candidate that is closest to the word, if one is close enough to be what was meant. */
 export function nearest(word: string, candidates: readonly string[]): string | undefined {
+  const plain = word.toLowerCase().replaceAll("_", "-");
   let best: string | undefined;
   let distanceToBest = Math.max(2, Math.floor(word.length / 3)) + 1;
   for (const candidate of candidates) {
-    const distance = editDistance(word.toLowerCase().replaceAll("_", "-"), candidate);
+    // The lengths alone differ too much. So the time for a word of megabytes, which a caller may send, stays short.
+    if (Math.abs(plain.length - candidate.length) >= distanceToBest) continue;
+    const distance = editDistance(plain, candidate);
     if (distance < distanceToBest) [best, distanceToBest] = [candidate, distance];
   }
   return best;

@@ -75,11 +75,16 @@ export function exposed(option: string, { found, fix }: Exposure): BerthError {
   });
 }
 
-/** Whether a directory above this one is accessible only to root and this user. `place` must be a real path. */
+/**
+ * Whether a directory above this one is accessible only to root and this user. `place` must be a real path. Those that
+ * are missing are created closed.
+ */
 export function isBehindPrivate(place: string): boolean {
   for (let above = place; above !== path.dirname(above); ) {
     above = path.dirname(above);
-    const { uid, mode } = statSync(above);
+    const stats = statSync(above, { throwIfNoEntry: false });
+    if (stats === undefined) return true;
+    const { uid, mode } = stats;
     if ((mode & OTHERS) === 0 && (uid === 0 || uid === process.geteuid?.())) return true;
   }
   return false;
@@ -90,8 +95,7 @@ function exposureOf({ path: place, option, isOwn }: PrivateDirectory, fd: number
   const { uid, mode } = fstatSync(fd);
   const own = process.geteuid?.();
   const another = `Name a directory of Berth's own with --${option}`;
-  // Nobody is asked to close /etc, /var/lib or /tmp.
-  const isEverybodys = (mode & STICKY) !== 0 || isSystems(place);
+  const isEverybodys = isForEverybody(place, mode);
   if (own !== undefined && uid !== own) {
     const found = `${place} belongs to the user ${uid}, who could reach what sandboxes leave there, and the service is user ${own}`;
     if (isEverybodys || foreignEntry(`/proc/self/fd/${fd}`, isOwn) !== undefined)
@@ -112,9 +116,9 @@ function exposureOf({ path: place, option, isOwn }: PrivateDirectory, fd: number
 const OF_SYSTEM =
   /^\/(?:[^/]*|(?:bin|boot|dev|etc|lib\w*|proc|sbin|sys|usr)\/.*|(?:home|run|var)\/[^/]+|var\/(?:cache|lib|log|spool)\/(?!berth$)[^/]+)$/;
 
-/** Whether a machine breaks when the directory is closed. */
-function isSystems(place: string): boolean {
-  return OF_SYSTEM.test(path.resolve(place));
+/** Whether a machine breaks when the directory is closed: /etc, /var/lib or /tmp. Nobody is asked to close it. */
+export function isForEverybody(place: string, mode: number): boolean {
+  return (mode & STICKY) !== 0 || OF_SYSTEM.test(path.resolve(place));
 }
 
 /** Closes a directory that other users may enter; returns why that failed. */

@@ -2,7 +2,7 @@
 const SHARE_MS = 5;
 
 /**
- * A share of each turn of the event loop, for work of any amount that is already in memory and would otherwise block
+ * A share of each turn of the event loop, for work of any amount that waits for nothing and would otherwise block
  * everything else. When the share is used up, the rest waits for the next turn, first come, first served.
  */
 export class TurnShare {

@@ -1,5 +1,6 @@
 import { inspect } from "node:util";
 import type { Io } from "./io.ts";
+import { visibleLines } from "./visible.ts";
 
 /** What a text means, which decides its colour. */
 export type Tone = "good" | "warning" | "bad" | "muted";
@@ -29,11 +30,20 @@ function wantsColour(stream: Io["stdout"], { FORCE_COLOR, NO_COLOR, TERM }: Io["
   return stream.isTTY === true && !NO_COLOR && TERM !== "dumb";
 }
 
-/** The lines for stderr that say what went wrong and, if known, what to do. */
+/**
+ * The lines for stderr that say what went wrong and, if known, what to do. They may quote what untrusted code wrote, so
+ * nothing in them acts on the terminal.
+ */
 export function complaint(
   { stderr, env }: Pick<Io, "stderr" | "env">,
   message: string,
   hint?: string,
 ): string {
-  return `${paintFor(stderr, env)("berth:", "bad")} ${message}\n${hint ? `${hint}\n` : ""}`;
+  const lines = hint ? `${message}\n${hint}` : message;
+  return `${paintFor(stderr, env)("berth:", "bad")} ${visibleLines(lines)}\n`;
+}
+
+/** The line for stderr that says what happened, as {@link complaint}. */
+export function remarkLine(text: string): string {
+  return `berth: ${visibleLines(text)}\n`;
 }

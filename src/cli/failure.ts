@@ -2,7 +2,7 @@ import { Code, ConnectError } from "@connectrpc/connect";
 import { type ErrorDetail, ErrorDetailSchema, ErrorReason } from "../../gen/ts/berth/v1/error_pb.js";
 import { Failed } from "./exit.ts";
 import type { ServiceAddress } from "./service-address.ts";
-import { speaksTls, tlsFailure } from "./tls-failure.ts";
+import { missedTls, tlsFailure } from "./tls-failure.ts";
 
 /** A failure, described for people. */
 interface Described {
@@ -28,11 +28,10 @@ export async function explainedFailure(
   address: ServiceAddress,
   exitCode: number,
 ): Promise<unknown> {
-  if (isConnectionFailure(error, address) && (await speaksTls(address))) {
-    const hint = `Call it with TLS: --address ${address.baseUrl.replace(/^http/, "https")}`;
-    return new Failed(`what answers at ${address.text} speaks TLS`, { hint, exitCode, cause: error });
-  }
-  return callFailure(error, address, exitCode);
+  const missed = isConnectionFailure(error, address)
+    ? await missedTls(address, exitCode, { cause: error })
+    : undefined;
+  return missed ?? callFailure(error, address, exitCode);
 }
 
 /** Describes the failure of a call for the user. Returns other errors unchanged. */
@@ -44,7 +43,7 @@ export function callFailure(error: unknown, address: ServiceAddress, exitCode: n
 
 function describe(error: ConnectError, address: ServiceAddress): Described {
   const detail = detailOf(error);
-  if (detail) return { message: error.rawMessage, hint: hintFor(detail.reason) };
+  if (detail) return { message: error.rawMessage, hint: hintFor(detail) };
   return (
     connectionFailure(error, address) ?? {
       message: `${error.rawMessage} (${Code[error.code]})`,
@@ -129,14 +128,18 @@ function isNoAnswerToCalls({ rawMessage }: ConnectError): boolean {
   return rawMessage.startsWith("unsupported content type") || /^HTTP 40[045]$/.test(rawMessage);
 }
 
-function hintFor(reason: ErrorReason): string | undefined {
+const MISSING = "See what is missing: berth doctor";
+
+function hintFor({ reason, metadata }: ErrorDetail): string | undefined {
   switch (reason) {
     case ErrorReason.SANDBOX_NOT_FOUND:
     case ErrorReason.SANDBOX_NOT_RUNNING:
       return "See which there are: berth ls --all";
-    case ErrorReason.ENGINE_UNAVAILABLE:
     case ErrorReason.UNSUPPORTED:
-      return "See what is missing: berth doctor";
+      // Only what the engine lacks can be installed.
+      return metadata.capability === undefined ? undefined : MISSING;
+    case ErrorReason.ENGINE_UNAVAILABLE:
+      return MISSING;
     case ErrorReason.PROCESS_NOT_FOUND:
       return "See which there are: berth ps --all SANDBOX";
     case ErrorReason.WORKSPACE_NOT_FOUND:

@@ -72,18 +72,6 @@ export function formatWord(name: string | undefined): string {
   return (name ?? "unknown").toLowerCase().replaceAll("_", "-");
 }
 
-/**
- * Makes untrusted text fit for one line of a terminal: escapes what would act on the terminal or change how the rest is
- * read.
- */
-export function visible(text: string): string {
-  return text.replace(/[\p{Cc}\p{Cf}\p{Zl}\p{Zp}]/gu, (character) => {
-    if (character === "\n") return "\\n";
-    if (character === "\t") return "\\t";
-    return `\\u{${character.codePointAt(0)?.toString(16)}}`;
-  });
-}
-
 /** A message as JSON, with the API's own names. */
 export function messageJson<D extends DescMessage>(schema: D, message: MessageShape<D>): unknown {
   return toJson(schema, message, { alwaysEmitImplicit: true });

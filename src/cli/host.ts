@@ -88,6 +88,15 @@ export async function withClient(
   interrupts.followOutput(failureCode);
   const access = accessOf(flags, io.env);
   const address = parseServiceAddress(access.address ?? DEFAULT_ADDRESS);
+  const ca = trustedBy(flags, access, io.env, address);
+  const certificate = await certificateOf(flags, access, io.env, address);
+  if (address.overNetwork && !hasTls(address) && access.token() !== undefined) {
+    // A service with TLS must not get the token in clear only to say so.
+    const { missedTls } = await import("./tls-failure.ts");
+    const missed = await missedTls(address, failureCode, { signal: interrupts.signal });
+    interrupts.signal.throwIfAborted();
+    if (missed !== undefined) throw missed;
+  }
   // Loaded here, so that help and the like do not wait for them.
   const [{ connectTo }, { PlainHeaders }] = await Promise.all([
     import("./client.ts"),
@@ -95,8 +104,8 @@ export async function withClient(
   ]);
   globalThis.Headers = PlainHeaders;
   const client = connectTo(address, {
-    ca: trustedBy(flags, access, io.env),
-    certificate: await certificateOf(flags, access, io.env, address),
+    ca,
+    certificate,
     token: access.token,
     tenant: tenantOf(flags, io.env),
   });
@@ -141,14 +150,35 @@ function tenantOf({ tenant }: ClientFlags, env: Io["env"]): string | undefined {
   throw new UsageError(`${source}: ${JSON.stringify(name)} is not the name of a tenant`);
 }
 
-/** The authorities to trust instead of the public ones. */
-function trustedBy({ tlsCa }: ClientFlags, access: Access, env: Io["env"]): string | undefined {
+function hasTls({ baseUrl }: ServiceAddress): boolean {
+  return baseUrl.startsWith("https:");
+}
+
+/** Refuses an option for TLS if the address is called without. */
+function requireTls(source: string, address: ServiceAddress): void {
+  if (hasTls(address)) return;
+  throw new UsageError(
+    `${source}: ${address.text} is called without TLS, and so without a certificate; write https://HOST:PORT`,
+  );
+}
+
+/** The authorities to trust instead of the public ones. @throws UsageError if they cannot be used */
+function trustedBy(
+  { tlsCa }: ClientFlags,
+  access: Access,
+  env: Io["env"],
+  address: ServiceAddress,
+): string | undefined {
   const found = namedFile("tls-ca", tlsCa, access.tlsCa, env.BERTH_TLS_CA);
   if (found === undefined) return undefined;
   const { source, file } = found;
   const pem = usable(() => readText(source, file));
-  if (pem.includes("-----BEGIN CERTIFICATE-----")) return pem;
-  throw new UsageError(`${source}: ${file} holds no certificate; name a file in PEM`);
+  if (!pem.includes("-----BEGIN CERTIFICATE-----"))
+    throw new UsageError(`${source}: ${file} holds no certificate; name a file in PEM`);
+  // A variable may stay set for other addresses while a service of this machine is called.
+  const isVariable = tlsCa === undefined && access.tlsCa === undefined;
+  if (!isVariable || address.overNetwork) requireTls(source, address);
+  return pem;
 }
 
 /** The certificate to present, with its key. @throws UsageError if they cannot be used */
@@ -163,11 +193,7 @@ export async function certificateOf(
   if (cert === undefined && key === undefined) return undefined;
   if (cert === undefined) throw new UsageError(`${key?.source}: it requires --client-cert as well`);
   if (key === undefined) throw new UsageError(`${cert.source}: it requires --client-key as well`);
-  if (!address.baseUrl.startsWith("https:")) {
-    throw new UsageError(
-      `${cert.source}: ${address.text} is called without TLS, and so without a certificate; write https://HOST:PORT`,
-    );
-  }
+  requireTls(cert.source, address);
   const { keyPairOf } = await import("../../clients/typescript/src/client-certificate.ts");
   const pem = ({ source, file }: NamedFile) => ({ name: source, file });
   const pair = usable(() => keyPairOf(pem(cert), pem(key))());

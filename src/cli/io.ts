@@ -49,12 +49,17 @@ export async function writeJson(stream: Writable, value: unknown, signal?: Abort
 }
 
 const SIGNALS = ["SIGINT", "SIGTERM", "SIGHUP"] as const;
+/** Set by bin/berth if SIGHUP was ignored when the program was started, as by nohup. Node does not keep that. */
+const IGNORES_SIGHUP = "BERTH_IGNORES_SIGHUP";
 
 /**
  * One keystroke may arrive twice: a terminal signals the whole process group, and parents such as npm forward their
  * signals. Within this time it counts once.
  */
 const SAME_KEYSTROKE_MS = 250;
+
+/** Without a handler, the signal would end the program. */
+const ignore = () => {};
 
 /**
  * Turns signals into one {@link AbortSignal}, so that everything ends normally. A second signal ends the program at
@@ -75,7 +80,7 @@ export class Interrupts {
   constructor(io: Io, exit: (code: number) => void) {
     this.#io = io;
     this.#exit = exit;
-    for (const signal of SIGNALS) process.on(signal, this.#onSignal);
+    for (const signal of SIGNALS) process.on(signal, this.#handlerOf(signal));
     // Writers get the same error, and {@link reasonOf} describes it.
     for (const name of ["stdout", "stderr"] as const) {
       io[name].on("error", (error) => this.#outputErrors.set(error, this.#outputEnd(name, error)));
@@ -103,7 +108,11 @@ export class Interrupts {
 
   /** Stops listening. */
   dispose(): void {
-    for (const signal of SIGNALS) process.off(signal, this.#onSignal);
+    for (const signal of SIGNALS) process.off(signal, this.#handlerOf(signal));
+  }
+
+  #handlerOf(signal: NodeJS.Signals): (signal: NodeJS.Signals) => void {
+    return signal === "SIGHUP" && this.#io.env[IGNORES_SIGHUP] ? ignore : this.#onSignal;
   }
 
   readonly #onSignal = (signal: NodeJS.Signals): void => {

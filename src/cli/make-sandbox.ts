@@ -6,6 +6,7 @@ import {
   WatchEventsResponseSchema,
 } from "../../gen/ts/berth/v1/sandbox_pb.js";
 import type { ServiceClient } from "./client.ts";
+import { remarkLine } from "./colour.ts";
 import { formatSize, messageJson } from "./format.ts";
 import { type Io, writeJson } from "./io.ts";
 import type { SpecInit } from "./spec-flags.ts";
@@ -72,7 +73,7 @@ function plainDisplay(io: Io): PullDisplay {
       const pull = pullOf(item);
       if (!pull || performance.now() - shownMs < PLAIN_INTERVAL_MS) return;
       shownMs = performance.now();
-      io.stderr.write(`berth: pulling ${pull.image}${progressOf(pull)}\n`);
+      io.stderr.write(remarkLine(`pulling ${pull.image}${progressOf(pull)}`));
     },
     end() {},
   };

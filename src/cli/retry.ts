@@ -1,4 +1,5 @@
 import { setTimeout as sleep } from "node:timers/promises";
+import { remarkLine } from "./colour.ts";
 import { EXIT } from "./exit.ts";
 import { callFailure, isConnectionFailure } from "./failure.ts";
 import { type Io, write } from "./io.ts";
@@ -36,6 +37,6 @@ export function tellRetry(io: Io, address: ServiceAddress, signal: AbortSignal):
   return async (error, attempt, most) => {
     const failure = callFailure(error, address, EXIT.failed);
     const why = failure instanceof Error ? failure.message : String(failure);
-    await write(io.stderr, `berth: ${why}; trying to go on (${attempt} of ${most})\n`, signal);
+    await write(io.stderr, remarkLine(`${why}; trying to go on (${attempt} of ${most})`), signal);
   };
 }

@@ -13,6 +13,8 @@ export interface ServiceAddress {
    * that requires HTTP/2.
    */
   readonly isLocal: boolean;
+  /** Whether calls go over a network, not to a port or socket of this machine. */
+  readonly overNetwork: boolean;
 }
 
 const LOOPBACK = /^(127\.[\d.]+|::1|localhost|)$/;
@@ -26,15 +28,17 @@ export const DEFAULT_ADDRESS = "127.0.0.1:7070";
  */
 export function parseServiceAddress(text: string): ServiceAddress {
   if (/^https?:\/\//.test(text) && URL.canParse(text)) {
-    return { text, baseUrl: text.replace(/\/+$/, ""), socketPath: undefined, isLocal: false };
+    const overNetwork = !LOOPBACK.test(new URL(text).hostname.replace(/^\[(.*)\]$/, "$1"));
+    return { text, baseUrl: text.replace(/\/+$/, ""), socketPath: undefined, isLocal: false, overNetwork };
   }
   const address = read(text);
   if (address.kind === "unix") {
-    return { text, baseUrl: "http://localhost", socketPath: address.path, isLocal: true };
+    return { text, baseUrl: "http://localhost", socketPath: address.path, isLocal: true, overNetwork: false };
   }
   const host = address.host.includes(":") ? `[${address.host}]` : address.host || "127.0.0.1";
   const isLocal = LOOPBACK.test(address.host);
-  return { text, baseUrl: `http://${host}:${address.port}`, socketPath: undefined, isLocal };
+  const baseUrl = `http://${host}:${address.port}`;
+  return { text, baseUrl, socketPath: undefined, isLocal, overNetwork: !isLocal };
 }
 
 function read(text: string) {

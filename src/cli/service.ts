@@ -14,8 +14,8 @@ export interface RunningService {
 
 /** The service that the program can run. Passed in, so that client commands do not depend on it. */
 export interface ServiceParts {
-  /** Starts a service. */
-  start(config: Config, logger: Logger): Promise<RunningService>;
-  /** Checks whether a service could run here. */
-  diagnose(config: Config): Promise<readonly Finding[]>;
+  /** Starts a service. Once the signal fires, it does not wait for an engine that does not answer. */
+  start(config: Config, logger: Logger, signal: AbortSignal): Promise<RunningService>;
+  /** Checks whether a service could run here. `runs`: one answers at the address, and may be this one. */
+  diagnose(config: Config, runs: boolean): Promise<readonly Finding[]>;
 }

@@ -1,5 +1,6 @@
-import { fstatSync, type Stats } from "node:fs";
+import { fstatSync, statSync } from "node:fs";
 import type { Readable } from "node:stream";
+import { isatty } from "node:tty";
 import type { MessageInitShape } from "@bufbuild/protobuf";
 import { Code, ConnectError } from "@connectrpc/connect";
 import {
@@ -100,13 +101,17 @@ function isUnread(error: unknown): boolean {
  * `/dev/null` never does.
  */
 export function stdinFor(io: Io, interactive: boolean): Readable | undefined {
-  let stat: Stats;
+  // Only opens stdin if it is used.
+  const isUsed = isatty(0) ? interactive : mayHaveData(0);
+  return isUsed ? io.stdin : undefined;
+}
+
+/** Whether a descriptor is open, and not `/dev/null`. */
+function mayHaveData(fd: number): boolean {
   try {
-    stat = fstatSync(0);
+    const stats = fstatSync(fd);
+    return !stats.isCharacterDevice() || stats.rdev !== statSync("/dev/null").rdev;
   } catch {
-    return undefined;
+    return false;
   }
-  // A terminal is a character device. Only opens stdin if it is used.
-  if (!stat.isCharacterDevice()) return io.stdin;
-  return interactive && io.stdin.isTTY ? io.stdin : undefined;
 }

@@ -1,3 +1,4 @@
+import { Failed } from "./exit.ts";
 import type { ServiceAddress } from "./service-address.ts";
 
 /** How long the other side may take to show whether it speaks TLS. */
@@ -65,33 +66,51 @@ function namesIn(subjectAltName = ""): string {
   return subjectAltName.replace(/(DNS|IP Address):/g, "") || "none";
 }
 
-/** Whether the server at an address without TLS speaks TLS. */
-export async function speaksTls(address: ServiceAddress): Promise<boolean> {
-  return (await presentedCertificate(address)) !== undefined;
+/** The failure of calls without TLS to a server that speaks TLS. Undefined: it does not. Sends no call. */
+export async function missedTls(
+  address: ServiceAddress,
+  exitCode: number,
+  { cause, signal }: { readonly cause?: unknown; readonly signal?: AbortSignal } = {},
+): Promise<Failed | undefined> {
+  if ((await presentedCertificate(address, signal)) === undefined) return undefined;
+  const hint = `Call it with TLS: --address ${address.baseUrl.replace(/^http/, "https")}`;
+  return new Failed(`what answers at ${address.text} speaks TLS`, { hint, exitCode, cause });
 }
 
-/** The certificate that the server at an address without TLS presents, in DER. Undefined: it does not speak TLS. */
-export async function presentedCertificate({
-  baseUrl,
-  socketPath,
-}: ServiceAddress): Promise<Buffer | undefined> {
+/**
+ * The certificate that the server at an address without TLS presents, in DER. Empty: it speaks TLS, but presents none to
+ * this program. Undefined: it does not speak TLS, or the signal fired.
+ */
+export async function presentedCertificate(
+  { baseUrl, socketPath }: ServiceAddress,
+  signal?: AbortSignal,
+): Promise<Buffer | undefined> {
   const url = new URL(baseUrl);
   if (url.protocol !== "http:" || socketPath !== undefined) return undefined;
-  // Loaded here, because it takes some milliseconds and only this needs it.
-  const tls = await import("node:tls");
+  // Loaded here, because they take some milliseconds and only this needs them.
+  const [tls, net] = await Promise.all([import("node:tls"), import("node:net")]);
+  const host = url.hostname.replace(/^\[|\]$/g, "");
   const socket = tls.connect({
-    host: url.hostname.replace(/^\[|\]$/g, ""),
+    host,
+    ...(net.isIP(host) === 0 && { servername: host }),
     port: Number(url.port || 80),
     // Nothing is sent, so the identity does not matter.
     rejectUnauthorized: false,
     timeout: PROBE_TIMEOUT_MS,
   });
+  const onAbort = () => socket.destroy();
+  signal?.addEventListener("abort", onAbort);
   try {
     return await new Promise<Buffer | undefined>((resolve) => {
       socket.once("secureConnect", () => resolve(socket.getPeerCertificate().raw));
-      for (const end of ["error", "timeout", "close"]) socket.once(end, () => resolve(undefined));
+      // Only a server that speaks TLS refuses a handshake by an alert.
+      socket.once("error", ({ code }: NodeJS.ErrnoException) =>
+        resolve(code?.includes("_ALERT_") ? Buffer.alloc(0) : undefined),
+      );
+      for (const end of ["timeout", "close"]) socket.once(end, () => resolve(undefined));
     });
   } finally {
+    signal?.removeEventListener("abort", onAbort);
     socket.on("error", () => {});
     socket.destroy();
   }

@@ -1,5 +1,5 @@
 import type { Finding } from "../base/diagnosis.ts";
-import { BerthError, invalidArgument } from "../base/errors.ts";
+import { BerthError, invalidArgument, throwIfAborted } from "../base/errors.ts";
 import { type Logger, SILENT } from "../base/logger.ts";
 import { diagnoseBubblewrap } from "./bubblewrap/diagnose.ts";
 import { BubblewrapEngine, type BubblewrapEngineOptions, isBubblewrapRef } from "./bubblewrap/engine.ts";
@@ -49,6 +49,8 @@ interface EngineSettings {
   /** Empty: public resolvers. */
   readonly egressDns: readonly string[];
   readonly allowHostPaths: readonly string[];
+  /** Default: in the data directory. */
+  readonly workspacesRoot: string | undefined;
   readonly allowRuntimes: Readonly<Record<string, IsolationLevel>>;
   readonly dataDir: string;
   /** Whether sandboxes outlive the service. */
@@ -68,6 +70,7 @@ export async function chooseEngine(
   instance: string,
   logger: Logger,
   left: () => readonly string[],
+  signal?: AbortSignal,
 ): Promise<Engine> {
   const { engine: name } = settings;
   requirePolicies(settings);
@@ -82,9 +85,10 @@ export async function chooseEngine(
   if (settings.engine === "bubblewrap") return openBubblewrap(settings, logger);
   const docker = new DockerEngine(dockerOptions(settings, instance, logger));
   if (settings.engine === "docker") return docker;
-  const noDocker = await failureOf(docker.info());
+  const noDocker = await failureOf(docker.info(signal));
   if (noDocker === undefined) return docker;
   await docker.close();
+  throwIfAborted(signal);
   if (settings.dockerRequired) {
     throw new BerthError(
       "ENGINE_UNAVAILABLE",
@@ -187,8 +191,8 @@ async function openBubblewrap(settings: EngineSettings, logger: Logger): Promise
 }
 
 function bubblewrapOptions(settings: EngineSettings, logger: Logger): BubblewrapEngineOptions {
-  const { defaults, rootfs, allowHostPaths: allowedHostPaths } = settings;
-  return { logger, image: defaults.image, allowedHostPaths, ...(rootfs !== undefined && { rootfs }) };
+  const { defaults, rootfs } = settings;
+  return { logger, image: defaults.image, ...hostPathsOf(settings), ...(rootfs !== undefined && { rootfs }) };
 }
 
 function dockerOptions(settings: EngineSettings, instance: string, logger: Logger): DockerEngineOptions {
@@ -196,10 +200,14 @@ function dockerOptions(settings: EngineSettings, instance: string, logger: Logge
     instance,
     logger,
     ...(settings.dockerHost !== undefined && { host: settings.dockerHost }),
-    allowedHostPaths: settings.allowHostPaths,
+    ...hostPathsOf(settings),
     allowedRuntimes: settings.allowRuntimes,
     pipesDir: pipesDirectory(settings.dataDir, instance),
   };
+}
+
+function hostPathsOf({ allowHostPaths, dataDir, workspacesRoot = dataDir }: EngineSettings) {
+  return { allowedHostPaths: allowHostPaths, hiddenHostPaths: [dataDir, workspacesRoot] };
 }
 
 async function kubernetesOptions(

@@ -1,6 +1,7 @@
 import { realpath, stat } from "node:fs/promises";
 import path from "node:path";
 import { BerthError, invalidArgument } from "../base/errors.ts";
+import { isWithin } from "../base/place.ts";
 import type { EngineMount, HostMount } from "./port.ts";
 
 /** Linux's flag to open a path without access to the file's content. Node has no constant for it. */
@@ -18,8 +19,9 @@ const DEVICES =
   /^\/dev(\/(null|zero|full|u?random|tty|console|ptmx|pts|mqueue|fd|std(in|out|err)|core)(\/.*)?)?$/;
 
 /**
- * Resolves the directory of each mount. Refuses those outside the allowed roots, and those that would expose one of
- * `hidden`, such as an engine's socket, to the sandbox. `allowedRoots` are absolute directories of this machine.
+ * Resolves the directory of each mount. Refuses those outside the allowed roots, and those that would show the sandbox
+ * something of `hidden`: an engine's socket, or directories of Berth. `allowedRoots` are absolute directories of this
+ * machine.
  * @throws `NOT_ALLOWED`; `INVALID_ARGUMENT` for a target if nothing can be mounted.
  */
 export async function checkMounts(
@@ -32,14 +34,18 @@ export async function checkMounts(
     if (kernels !== undefined) throw badTarget(index, target, `${kernels} is the kernel's own`);
   }
   const roots = (await Promise.all(allowedRoots.map(realPath))).filter((root) => root !== undefined);
-  const sockets = await Promise.all(hidden.map(async (socket) => (await realPath(socket)) ?? socket));
+  const closed = await Promise.all(hidden.map(async (place) => (await realPath(place)) ?? place));
   return Promise.all(
     mounts.map(async (mount) => {
       if (mount.kind === "volume") throw noVolumes();
       const real = path.isAbsolute(mount.hostPath) ? await realPath(mount.hostPath) : undefined;
       if (mount.own && real === mount.hostPath) return mount;
       // The same error for missing and for forbidden paths, so that it reveals nothing about the host.
-      if (real === undefined || !roots.some((root) => isWithin(real, root)) || exposesHost(real, sockets)) {
+      if (
+        real === undefined ||
+        !roots.some((root) => isWithin(real, root)) ||
+        exposesHost(real, mount.own ? [] : closed)
+      ) {
         throw notAllowed(mount.hostPath);
       }
       if (!(await stat(real)).isDirectory()) throw notAllowed(mount.hostPath);
@@ -77,15 +83,10 @@ function badTarget(index: number, target: string, why: string): BerthError {
   return invalidArgument(field, `nothing can be mounted at ${JSON.stringify(target)}: ${why}.`);
 }
 
-/** Whether `child` is `parent` or lies below it; both absolute and resolved. */
-function isWithin(child: string, parent: string): boolean {
-  const relative = path.relative(parent, child);
-  return relative === "" || !(relative === ".." || relative.startsWith("../"));
-}
-
 function exposesHost(real: string, hidden: readonly string[]): boolean {
   return (
-    hidden.some((socket) => isWithin(socket, real)) || NEVER.some((forbidden) => isWithin(real, forbidden))
+    hidden.some((place) => isWithin(place, real) || isWithin(real, place)) ||
+    NEVER.some((forbidden) => isWithin(real, forbidden))
   );
 }
 
@@ -100,7 +101,7 @@ async function realPath(file: string): Promise<string | undefined> {
 function notAllowed(hostPath: string): BerthError {
   return new BerthError(
     "NOT_ALLOWED",
-    `The host path ${JSON.stringify(hostPath)} may not be mounted: it is not a directory at or below one that the operator allowed with --allow-host-path.`,
+    `The host path ${JSON.stringify(hostPath)} may not be mounted: it is not a directory at or below one that the operator allowed with --allow-host-path, or it is, holds or lies in one of Berth's own.`,
     { metadata: { host_path: hostPath } },
   );
 }

@@ -564,7 +564,7 @@ export interface OpenFile {
    * Kills the process that the file was found in, with its descendants. Returns whether that process still existed. The
    * rest of the leader's tree keeps running.
    */
-  killHolder(): boolean;
+  killHolder(): Promise<boolean>;
   /** Closes it, after reads in progress. */
   close(): Promise<void>;
 }

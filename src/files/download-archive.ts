@@ -1,6 +1,8 @@
 import { type ByteString, fromBytes } from "../base/byte-string.ts";
 import { BerthError } from "../base/errors.ts";
 import { trimEndOf } from "../base/trim.ts";
+import { TurnShare } from "../base/turn-share.ts";
+import { strangeAnswer } from "./file-info.ts";
 import type { Operation } from "./operation.ts";
 import type { RunningScript } from "./running-script.ts";
 import { assign, assignAll, EXIT, inParts, script, scriptError } from "./script.ts";
@@ -73,8 +75,11 @@ async function* tarOutput(
   }
 }
 
-/** Total size of names, which must be known if a tar ends early. */
+/** Total size and number of names, which must be known if a tar ends early. */
 const MAX_NAME_BYTES = 16 * 1024 * 1024;
+const MAX_NAMES = 1_000_000;
+/** Limits how much the search for names that were not sent blocks the event loop. */
+const turns = new TurnShare();
 /** No tool can access a file with a longer name. */
 const MAX_PATH_BYTES = 4096;
 const SHORT_READ = /short read$/i;
@@ -98,11 +103,11 @@ async function* smallTarItems(op: Operation, path: ByteString): AsyncGenerator<T
   const sent = new SentNames();
   const whole = await op.start(archiveScript(path, "", "holes", REFUSE_HOLES), OF_TAR);
   if (!(yield* itemsUntilShort(op, whole, path, sent))) return;
-  for (const part of inParts(sent.missing(await namesIn(op, path)))) {
+  for (const part of inParts(await sent.missing(await namesIn(op, path)))) {
     for (let left = part; left.length > 0; ) {
       const running = await op.start(partScript(path, left), OF_TAR);
       if (!(yield* itemsUntilShort(op, running, path, sent))) break;
-      const still = sent.missing(left);
+      const still = await sent.missing(left);
       if (still.length === left.length) throw tooRestless();
       left = still;
     }
@@ -125,10 +130,19 @@ class SentNames {
     return true;
   }
 
-  /** The names that were not sent and do not conflict. @throws `UNSUPPORTED` if that is unknown. */
-  missing(names: readonly ByteString[]): ByteString[] {
+  /**
+   * Of these {@link plain} names, those that were not sent and do not conflict. Yields to the event loop.
+   * @throws `UNSUPPORTED` if that is unknown, or if there are too many.
+   */
+  async missing(names: Iterable<ByteString>): Promise<ByteString[]> {
     if (this.#bytes > MAX_NAME_BYTES) throw tooRestless();
-    return names.filter((name) => this.#fits(plain(name)));
+    const missing: ByteString[] = [];
+    for (const name of names) {
+      const turn = turns.enter();
+      if (turn) await turn;
+      if (this.#fits(name) && missing.push(name) > MAX_NAMES) throw tooRestless();
+    }
+    return missing;
   }
 
   #fits(name: ByteString): boolean {
@@ -185,13 +199,24 @@ function partScript(path: ByteString, names: readonly ByteString[]): string {
 }
 
 /** Names of everything below a directory, relative to it; none for a file. */
-async function namesIn(op: Operation, path: ByteString): Promise<ByteString[]> {
+async function namesIn(op: Operation, path: ByteString): Promise<Iterable<ByteString>> {
   const running = await op.start(
     script(assign("p", path), `[ -d "$p" ] || exit 0; enter "$p"; need find; find . -mindepth 1 -print0\n`),
   );
   const names = await running.readAll(MAX_NAME_BYTES, tooRestless);
   await op.succeedBarVanished(running, { path, wanted: WANTED });
-  return fromBytes(names).split("\0").filter(Boolean).map(plain);
+  return splitNames(fromBytes(names));
+}
+
+/** @throws `UNSUPPORTED` for an empty name, of which there may be millions. */
+function* splitNames(text: ByteString): Generator<ByteString> {
+  for (let at = 0, end = 0; at < text.length; at = end + 1) {
+    const next = text.indexOf("\0", at);
+    end = next < 0 ? text.length : next;
+    const name = plain(text.slice(at, end));
+    if (name === "") throw strangeAnswer("find");
+    yield name;
+  }
 }
 
 /** The name without the leading `./` and the trailing slash that tools add. */

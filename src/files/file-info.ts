@@ -42,6 +42,9 @@ export interface NamedFile {
 /** The format for `stat -c`: one line for a file, the same from coreutils and busybox. Times are in UTC. */
 export const STAT_FORMAT = "%f %s %u %g %i %y";
 
+/** Limit for the length of such a line, which is far shorter. */
+export const MAX_STAT_LINE = 256;
+
 const STAT_LINE =
   /^([0-9a-f]+) (\d+) (\d+) (\d+) (\d+) (-?\d+)-(\d\d)-(\d\d) (\d\d):(\d\d):(\d\d)(?:\.(\d{1,9})\d*)? \+0000$/;
 
@@ -142,7 +145,8 @@ export function* parseRecords(text: ByteString): Generator<StatRecord> {
   if (!text.startsWith(MARK)) throw strangeAnswer("stat");
   for (let at = MARK.length; at < text.length; ) {
     const middle = text.indexOf(MARK, at);
-    if (middle < 0) throw strangeAnswer("stat");
+    // A long line, which is no line of stat, takes long to parse.
+    if (middle < 0 || middle - at > MAX_STAT_LINE) throw strangeAnswer("stat");
     const next = text.indexOf(MARK, middle + MARK.length);
     const end = next < 0 ? text.length : next;
     const path = text.slice(middle + MARK.length, end - 1);

@@ -34,6 +34,8 @@ export interface ListParts {
 const MAX_AHEAD_BYTES = 8 * 1024 * 1024;
 /** Size of the names and attributes that are read together: some 1500 entries. */
 const MAX_AT_ONCE_BYTES = 128 * 1024;
+/** Limit for the attributes of an entry, with the target of a link, which has less than 4 KiB. */
+const MAX_ATTRIBUTES_BYTES = 5 * 1024;
 
 /**
  * Lists the entries of a directory after a given name. Reads a small directory at once if the image has GNU find.
@@ -88,6 +90,7 @@ async function readStart(
       `[ $? = 0 ] && printf '\\0${nonce}'; } | head -c ${MAX_AT_ONCE_BYTES}\n`,
     ),
     { path, wanted: WANTED },
+    { maxBytes: MAX_AT_ONCE_BYTES },
   );
   const end = `\0${nonce}`;
   if (!answer.endsWith(end)) return undefined;
@@ -155,17 +158,22 @@ async function readFiles(
     `need stat; need readlink; stat -c '${RECORD_FORMAT}' "$@" 2>/dev/null\n`,
     `for f do [ ! -L "$f" ] || { printf '\\0%s\\0' "$f"; readlink -n "$f"; }; done\n`,
   );
-  const answer = await op.run(text, { path, wanted: WANTED });
+  const maxBytes = names.reduce((sum, name) => sum + 2 * name.length + MAX_ATTRIBUTES_BYTES, 0);
+  const answer = await op.run(text, { path, wanted: WANTED }, { maxBytes });
   const turn = turns.enter();
   if (turn) await turn;
-  const [records = "", ...links] = answer.split("\0");
-  if (links.length % 2 !== 0) throw strangeAnswer("readlink");
+  // A sandbox's own tools may write anything: no more is parsed than these names can have.
+  const maxLinks = names.length * 2;
+  const [records = "", ...links] = answer.split("\0", 1 + maxLinks + 1);
+  if (links.length % 2 !== 0 || links.length > maxLinks) throw strangeAnswer("readlink");
   const targets = new Map<ByteString, ByteString>();
   for (let index = 0; index < links.length; index += 2) {
     targets.set((links[index] ?? "").slice(2), links[index + 1] ?? "");
   }
-  return [...parseRecords(records)].map(({ line, name }) => ({
-    name,
-    info: parseStatLine(line, targets.get(name)),
-  }));
+  const files: NamedFile[] = [];
+  for (const { line, name } of parseRecords(records)) {
+    if (files.length === names.length) throw strangeAnswer("stat");
+    files.push({ name, info: parseStatLine(line, targets.get(name)) });
+  }
+  return files;
 }

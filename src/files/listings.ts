@@ -76,6 +76,8 @@ function keyOf({ scope, path, after }: Position): string {
 const RUN_LENGTH = 4096;
 /** Overhead of a name in addition to its bytes. */
 const NAME_BYTES = 32;
+/** The start of each path from `find .`. */
+const START = "./";
 /** Paths from `find .` are far shorter. */
 const MAX_PATH_BYTES = 4096;
 
@@ -130,7 +132,8 @@ export class SmallestNames {
     this.#rest = paths.pop() ?? "";
     if (this.#rest.length > MAX_PATH_BYTES) throw strangeAnswer("find");
     for (const path of paths) {
-      const name = path.slice("./".length);
+      if (!path.startsWith(START)) throw strangeAnswer("find");
+      const name = path.slice(START.length);
       if (this.#last !== undefined && name <= this.#last) continue;
       if (this.#limit !== undefined && name >= this.#limit) continue;
       if (this.#isHidden(name)) continue;

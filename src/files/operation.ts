@@ -18,8 +18,14 @@ interface OperationInit extends ScriptHost {
   readonly onClose: () => void;
 }
 
-/** Limit for the output of a script that is not streamed. */
-const MAX_ANSWER_BYTES = 16 * 1024 * 1024;
+/** Limit for the output of a script that reports the attributes of a file and a few paths. */
+const MAX_ANSWER_BYTES = 64 * 1024;
+
+interface RunOptions {
+  readonly env?: ScriptOptions["env"];
+  /** How much it may write, if that is more than attributes and paths. */
+  readonly maxBytes?: number;
+}
 
 /** How long cleanup may take after a script was killed. */
 const CLEANUP_MS = 30_000;
@@ -97,10 +103,13 @@ export class Operation {
     return resolveEntry(fromText(this.#init.lease.sandbox.spec.workingDir), requested);
   }
 
-  /** Runs a script to its end and returns its output. @throws the error of {@link scriptError} if it fails. */
-  async run(text: string, subject: Subject, env?: ScriptOptions["env"]): Promise<ByteString> {
+  /**
+   * Runs a script to its end and returns its output.
+   * @throws the error of {@link scriptError} if it fails; `UNSUPPORTED` if it writes more than `maxBytes`.
+   */
+  async run(text: string, subject: Subject, { env, maxBytes }: RunOptions = {}): Promise<ByteString> {
     const running = await this.start(text, { env });
-    return fromBytes(await this.collect(running, subject));
+    return fromBytes(await this.collect(running, subject, maxBytes));
   }
 
   /** Starts a script. One at a time. */
@@ -114,9 +123,9 @@ export class Operation {
     return running;
   }
 
-  /** Reads a script's output to its end. @throws the error of {@link scriptError} if it fails. */
-  async collect(running: RunningScript, subject: Subject): Promise<Buffer> {
-    const output = await running.readAll(MAX_ANSWER_BYTES, () => {
+  /** Reads a script's output to its end. @throws as {@link run} does. */
+  async collect(running: RunningScript, subject: Subject, maxBytes = MAX_ANSWER_BYTES): Promise<Buffer> {
+    const output = await running.readAll(maxBytes, () => {
       return new BerthError("UNSUPPORTED", "A tool of the sandbox's image wrote more output than expected.");
     });
     await this.succeed(running, subject);

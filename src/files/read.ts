@@ -1,7 +1,7 @@
 import { type ByteString, toText } from "../base/byte-string.ts";
 import { BerthError, throwIfAborted } from "../base/errors.ts";
 import type { OpenFile } from "../engine/port.ts";
-import { type FileInfo, parseStatLine, STAT_FORMAT, strangeAnswer } from "./file-info.ts";
+import { type FileInfo, MAX_STAT_LINE, parseStatLine, STAT_FORMAT, strangeAnswer } from "./file-info.ts";
 import type { Operation } from "./operation.ts";
 import type { RunningScript } from "./running-script.ts";
 import { assign, EXIT, script, scriptError } from "./script.ts";
@@ -20,7 +20,6 @@ export type DownloadItem =
 
 const WANTED = "a regular file";
 const NEWLINE = 0x0a;
-const MAX_STAT_LINE = 256;
 /** The descriptor of the file while it is read. */
 const CONTENT_FD = 0;
 /**
@@ -56,7 +55,7 @@ export async function readFile(
   // One more byte shows whether the end was reached, even for files without a known size.
   const running = await op.start(readScript(path, offset, "head", `-c ${limit + 1}`));
   const { info, rest } = await readHeader(op, running, path);
-  const data = Buffer.concat([rest, await op.collect(running, { path, wanted: WANTED })]);
+  const data = Buffer.concat([rest, await op.collect(running, { path, wanted: WANTED }, limit + 1)]);
   return { data: data.subarray(0, limit), info, endOfFile: data.length <= limit };
 }
 

@@ -199,9 +199,10 @@ export class RunningScript {
   }
 
   async #leave(file: OpenFile, reason: BerthError): Promise<void> {
-    const isKilled = file.killHolder();
+    // It stops the process at once, so that the end of the output does not let it continue.
+    const killing = file.killHolder();
     this.#output.end(reason);
-    if (isKilled && this.#job !== undefined) await within(this.#job.end, LEAVE_MS);
+    if ((await killing) && this.#job !== undefined) await within(this.#job.end, LEAVE_MS);
     if (!this.#over) await this.#stop(reason);
   }
 

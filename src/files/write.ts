@@ -95,7 +95,7 @@ async function replaceFile(
 ): Promise<FileInfo> {
   const source = { text: `w() { ${PRINT_CONTENT}; }\nw >"$t" || w | cat`, sizeBytes };
   const text = replaceScript(path, options, op.temporaryName(), source);
-  return parseStatAnswer(await op.run(text, { path, wanted: WANTED }, { [CONTENT]: format }));
+  return parseStatAnswer(await op.run(text, { path, wanted: WANTED }, { env: { [CONTENT]: format } }));
 }
 
 async function replaceThroughStdin(

@@ -58,7 +58,7 @@ export class ProcessJournal {
   async kept(process: Process): Promise<void> {
     if (!this.#identified.has(process) || this.#stopped) return;
     await this.#saveSettled(process);
-    this.#parts.writeBehind.flush();
+    this.#parts.writeBehind.flushOne(keyOf(process.id));
   }
 
   /** Saves a running process from now on, and how it ends. */
@@ -67,7 +67,7 @@ export class ProcessJournal {
     this.#save(process);
     // A process that outlives its caller, or that a run must end, must be recoverable even if the service ends at once.
     const { onDisconnect, runId } = process.options;
-    if (onDisconnect === "DETACH" || runId !== "") this.#parts.writeBehind.flush();
+    if (onDisconnect === "DETACH" || runId !== "") this.#parts.writeBehind.flushOne(keyOf(process.id));
     this.#timer ??= setInterval(() => {
       if (performance.now() >= this.#restUntil) this.#saveRunning();
     }, SAVE_INTERVAL_MS).unref();

@@ -10,24 +10,50 @@ export async function* withKeepalive<T>(
   items: AsyncGenerator<T>,
   intervalMs: number,
 ): AsyncGenerator<T | undefined> {
-  let next = items.next();
+  let next = new Awaited(items.next());
   try {
     while (true) {
-      let timer: NodeJS.Timeout | undefined;
-      const silence = new Promise<"silence">((resolve) => {
-        timer = setTimeout(resolve, intervalMs, "silence");
-      });
-      const first = await Promise.race([next, silence]).finally(() => clearTimeout(timer));
-      if (first === "silence") yield undefined;
-      else if (first.done) return;
-      else {
-        yield first.value;
-        next = items.next();
+      if (!(await next.settlesWithin(intervalMs))) {
+        yield undefined;
+        continue;
       }
+      const { done, value } = await next.promise;
+      if (done) return;
+      yield value;
+      next = new Awaited(items.next());
     }
   } finally {
-    next.catch(() => {});
     items.return(undefined).catch(() => {});
+  }
+}
+
+/**
+ * Waits for a promise many times, with one reaction to it: each would stay until it settles, which may take days. Its
+ * rejection counts as handled.
+ */
+class Awaited<T> {
+  readonly promise: Promise<T>;
+  #isSettled = false;
+  #wake = () => {};
+
+  constructor(promise: Promise<T>) {
+    this.promise = promise;
+    const settle = (): void => {
+      this.#isSettled = true;
+      this.#wake();
+    };
+    promise.then(settle, settle);
+  }
+
+  async settlesWithin(ms: number): Promise<boolean> {
+    let timer: NodeJS.Timeout | undefined;
+    await new Promise<void>((resolve) => {
+      this.#wake = resolve;
+      timer = setTimeout(resolve, ms);
+      if (this.#isSettled) resolve();
+    });
+    clearTimeout(timer);
+    return this.#isSettled;
   }
 }
 

@@ -54,7 +54,7 @@ export interface RunManagerParts extends Omit<RunSandboxParts, "journal"> {
 
 /** The answer to a report. */
 export interface ReportAnswer {
-  /** RUNNING with the next step, or ended and cleaned up. */
+  /** RUNNING with the next step, or ended, after one attempt to clean up. */
   readonly run: Run;
   /** How it ended. Undefined if it continues. */
   readonly end: { readonly end: RunEnd; readonly steps: readonly RunStep[] } | undefined;
@@ -181,7 +181,7 @@ export class RunManager {
   }
 
   /**
-   * Records the outcome of a step. Returns when the run has its next step, or has ended and is cleaned up.
+   * Records the outcome of a step. Returns when the run has its next step, or has ended and Berth has tried to clean up.
    * @throws `RUN_NOT_FOUND`, `RUN_STATE`.
    */
   async report(
@@ -224,7 +224,7 @@ export class RunManager {
     return now.wallMs + run.settings.stepTimeoutMs;
   }
 
-  /** Ends a run that is RUNNING or starting. Returns when it is cleaned up. @throws `RUN_NOT_FOUND`. */
+  /** Ends a run that is RUNNING or starting. Returns after one attempt to clean up. @throws `RUN_NOT_FOUND`. */
   async cancel(owner: string, runId: string): Promise<RunView> {
     await this.#cancel(this.catalog.find(owner, runId), "The run was canceled.");
     return this.catalog.get(owner, runId);

@@ -17,6 +17,8 @@ export function parseWith<T>(schema: z.ZodType<T>, field: string, given: unknown
 
 /** How many problems an error names. */
 const MAX_PROBLEMS = 5;
+/** How much it shows of an unknown name. */
+const MAX_NAME = 64;
 
 function problems(field: string, { issues }: ZodError): string {
   const shown = issues
@@ -87,9 +89,10 @@ function bound(origin: string, how: string, limit: number | bigint): string {
 
 function unknownNames(keys: readonly string[], schema: unknown): string {
   const known = schema instanceof z.ZodObject ? Object.keys(schema.shape) : [];
-  const problems = keys.slice(0, 5).map((key) => {
+  const problems = keys.slice(0, MAX_PROBLEMS).map((key) => {
     const meant = nearest(key, known);
-    return `${JSON.stringify(key)} is not known${meant === undefined ? "" : `; is it ${JSON.stringify(meant)}?`}`;
+    const shown = JSON.stringify(key.slice(0, MAX_NAME));
+    return `${shown} is not known${meant === undefined ? "" : `; is it ${JSON.stringify(meant)}?`}`;
   });
   return problems.join(", ");
 }

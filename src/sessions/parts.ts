@@ -18,6 +18,7 @@ import { browserType } from "./types/browser/type.ts";
 import { codeType } from "./types/code/type.ts";
 import { filesType } from "./types/files/type.ts";
 import { pythonType } from "./types/python/type.ts";
+import { UnfinishedMessages } from "./types/unfinished-messages.ts";
 import { vmType } from "./types/vm/type.ts";
 import { SessionViewer } from "./viewer.ts";
 
@@ -45,13 +46,14 @@ interface SessionSettings extends SessionManagerSettings {
 
 /** Builds the sessions and their tools. The only place that names the session types. */
 export function createSessions(settings: SessionSettings, parts: SessionParts) {
+  const programs = { ...parts, unfinished: new UnfinishedMessages() };
   const catalog = new ToolCatalog([
     bashType(parts),
-    browserType(parts, settings.desktopImage),
+    browserType(programs, settings.desktopImage),
     codeType(parts.processes),
     filesType(parts.files, parts.processes),
     pythonType(parts),
-    vmType(parts, settings.desktopImage),
+    vmType(programs, settings.desktopImage),
   ]);
   for (const { type } of catalog.types) {
     const count = settings.warmSessions.find(({ resourceType }) => resourceType === type.name)?.count;

@@ -84,7 +84,7 @@ export class ToolRunner {
   async run(request: ToolRequest, observer: ToolObserver, signal: AbortSignal): Promise<ToolReport> {
     const { owner, workerId, traceId = newTraceId() } = request;
     const entry = this.#catalog.find(request.tool);
-    const params = parseWith(entry.tool.params, "params", request.params);
+    const params = await this.#parse(entry, request);
     const key = { owner, workerId, resourceType: entry.type.name };
     const { tool } = entry;
     const givenMs = minOf(request.timeoutMs, tool.timeoutMs?.(params)) ?? tool.defaultTimeoutMs?.(params);
@@ -111,6 +111,16 @@ export class ToolRunner {
       }
     };
     return this.#sessions.withSession(key, signal, work, givenMs);
+  }
+
+  /** The params of a call. Bad ones restart the session's TTL, as every call does. @throws `INVALID_ARGUMENT`. */
+  async #parse({ tool, type }: CatalogTool, { owner, workerId, params }: ToolRequest): Promise<unknown> {
+    try {
+      return parseWith(tool.params, "params", params);
+    } catch (error) {
+      await this.#sessions.refresh(owner, workerId, [type.name]);
+      throw error;
+    }
   }
 
   async #runWithin(

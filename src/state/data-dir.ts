@@ -117,11 +117,8 @@ function lockFile(directory: string): DatabaseSync {
   } catch (error) {
     lock?.close();
     if (!isBusy(error)) throw unusable(directory, error);
-    throw new BerthError(
-      "INVALID_ARGUMENT",
-      `--data-dir: ${directory} is in use by another service. Stop that one, or give this one a directory of its own.`,
-      { cause: error, metadata: { field: "data-dir" } },
-    );
+    const { found, fix } = inUse(directory);
+    throw refused(`${found}. ${fix}`, error);
   }
 }
 
@@ -226,6 +223,30 @@ export function diagnoseDatabase(directory: string): Finding[] {
     const fix = "Run the version that wrote it, restore a backup, or name another directory with --data-dir";
     return [{ subject: "database", status: "missing", found: error.message, fix }];
   }
+}
+
+/**
+ * Whether another service holds the data directory. Reads the lock, and so holds it against a start for some
+ * microseconds.
+ */
+export function diagnoseLock(directory: string): Finding[] {
+  let lock: DatabaseSync | undefined;
+  try {
+    lock = new DatabaseSync(path.join(directory, LOCK), { readOnly: true, timeout: 0 });
+    lock.prepare("PRAGMA schema_version").get();
+    return [];
+  } catch (error) {
+    // That it is missing, or that this user may not read it, is no finding.
+    if (!isBusy(error)) return [];
+    return [{ subject: "--data-dir", status: "missing", ...inUse(directory) }];
+  } finally {
+    lock?.close();
+  }
+}
+
+function inUse(directory: string) {
+  const found = `${directory} is in use by another service`;
+  return { found, fix: "Stop that one, or give this one a directory of its own." };
 }
 
 function missingKey(key: string): BerthError {

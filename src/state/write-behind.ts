@@ -5,6 +5,8 @@ import type { Transaction } from "./database.ts";
 
 /** How long a write waits for others to share its transaction. */
 const GATHER_MS = 100;
+/** For how long writes share a transaction, which blocks the event loop. */
+const SLICE_MS = 20;
 /** Pause after a failed write, for instance on a full disk. */
 const RETRY_MS = 1_000;
 
@@ -13,9 +15,11 @@ interface Write {
   readonly onWritten: () => void;
 }
 
+type Entry = readonly [key: string, write: Write];
+
 /**
- * Writes that nobody waits for, batched into few transactions. A failed write is retried until it succeeds or a newer
- * write with the same key replaces it.
+ * Writes that nobody waits for, batched into few transactions, with turns of the event loop between them. A failed write
+ * is retried until it succeeds or a newer write with the same key replaces it.
  */
 export class WriteBehind {
   readonly #transaction: Transaction;
@@ -37,7 +41,7 @@ export class WriteBehind {
    */
   add(key: string, write: () => void, onWritten: () => void = () => {}): void {
     this.#pending.set(key, { write, onWritten });
-    this.#cancel ??= this.#clock.setTimer(this.#failing ? RETRY_MS : GATHER_MS, () => this.flush());
+    this.#wait(GATHER_MS);
   }
 
   drop(key: string): void {
@@ -48,24 +52,61 @@ export class WriteBehind {
   flush(): boolean {
     this.#cancel?.();
     this.#cancel = undefined;
-    if (this.#pending.size === 0) return true;
-    const writes = [...this.#pending];
-    this.#pending.clear();
-    try {
-      this.#transaction(() => {
-        for (const [, { write }] of writes) write();
-      });
-      for (const [, { onWritten }] of writes) onWritten();
-      if (this.#failing) this.#logger.info({}, "the data directory can be written again");
-      this.#failing = false;
-    } catch (error) {
-      if (!hasReason(error, "NO_SPACE")) return this.#writeEach(writes);
-      this.#retry(writes, error);
+    let isWritten = true;
+    while (this.#pending.size > 0) {
+      isWritten = this.#write([...this.#pending]) && isWritten;
+      if (!this.#failing) continue;
+      this.#wait(RETRY_MS);
+      return false;
     }
-    return !this.#failing;
+    return isWritten;
   }
 
-  #retry(writes: readonly (readonly [string, Write])[], error: unknown): void {
+  /** Writes what is pending with a key, and leaves the rest for later. Never throws. */
+  flushOne(key: string): void {
+    const write = this.#pending.get(key);
+    if (write !== undefined) this.#write([[key, write]]);
+  }
+
+  #wait(ms: number): void {
+    this.#cancel ??= this.#clock.setTimer(this.#failing ? RETRY_MS : ms, () => {
+      this.#cancel = undefined;
+      if (this.#pending.size > 0) this.#write([...this.#pending]);
+      // The rest, in the next turn.
+      if (this.#pending.size > 0) this.#wait(0);
+    });
+  }
+
+  /** Writes as many of these as fit into a slice, and at least one. Returns whether these were written. */
+  #write(pending: readonly Entry[]): boolean {
+    let count = 0;
+    try {
+      this.#transaction(() => {
+        const until = performance.now() + SLICE_MS;
+        do pending[count++]?.[1].write();
+        while (count < pending.length && performance.now() < until);
+      });
+      for (const [, { onWritten }] of this.#take(pending, count)) onWritten();
+      if (this.#failing) this.#logger.info({}, "the data directory can be written again");
+      this.#failing = false;
+      return true;
+    } catch (error) {
+      // Perhaps the transaction could not begin.
+      const tried = this.#take(pending, Math.max(1, count));
+      if (!hasReason(error, "NO_SPACE")) return this.#writeEach(tried);
+      this.#retry(tried, error);
+      return false;
+    }
+  }
+
+  /** Removes the first ones from what is pending, unless newer writes have replaced them. */
+  #take(pending: readonly Entry[], count: number): readonly Entry[] {
+    const taken = pending.slice(0, count);
+    for (const [key, write] of taken) if (this.#pending.get(key) === write) this.#pending.delete(key);
+    return taken;
+  }
+
+  #retry(writes: readonly Entry[], error: unknown): void {
     if (!this.#failing) this.#logger.error({ err: error }, "the data directory cannot be written; retrying");
     this.#failing = true;
     for (const [key, { write, onWritten }] of writes)
@@ -73,7 +114,7 @@ export class WriteBehind {
   }
 
   /** Writes one at a time, so that a write that always fails does not block the others. */
-  #writeEach(writes: readonly (readonly [string, Write])[]): boolean {
+  #writeEach(writes: readonly Entry[]): boolean {
     for (const one of writes) {
       const [key, { write, onWritten }] = one;
       try {

@@ -133,10 +133,10 @@ async function lock(file: string): Promise<Disposable> {
   const end = performance.now() + LOCK_TIMEOUT_MS;
   for (;;) {
     const server = net.createServer();
-    const { promise, resolve } = Promise.withResolvers<NodeJS.ErrnoException | undefined>();
-    server.once("listening", () => resolve(undefined)).once("error", resolve);
-    server.listen(name).unref();
-    const problem = await promise;
+    const problem = await new Promise<NodeJS.ErrnoException | undefined>((resolve) => {
+      server.once("listening", () => resolve(undefined)).once("error", resolve);
+      server.listen(name).unref();
+    });
     if (problem === undefined) return { [Symbol.dispose]: () => void server.close() };
     if (problem.code !== "EADDRINUSE") throw problem;
     if (performance.now() > end) {

@@ -92,9 +92,11 @@ export class Secrets {
     if (this.#place === undefined || !SECRET_NAME.test(name)) throw notFound(name);
     try {
       const found = await stat(this.#place, { bigint: true }).catch(() => undefined);
-      const value = found?.isDirectory()
-        ? await readSecretFile(this.#place, name)
-        : (await this.#valuesOf(this.#place, found ? identityOf(found) : MISSING)).get(name);
+      // A directory in the place of a file is a file that cannot be used.
+      const value =
+        found?.isDirectory() && this.#file === undefined
+          ? await readSecretFile(this.#place, name)
+          : (await this.#valuesOf(this.#place, found ? identityOf(found) : MISSING)).get(name);
       if (value === undefined) throw notFound(name);
       return value;
     } catch (error) {

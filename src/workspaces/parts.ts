@@ -16,7 +16,7 @@ import { WorkspaceFork } from "./fork.ts";
 import { WorkspaceDirectories } from "./host/directories.ts";
 import { Layout } from "./host/layout.ts";
 import { diagnoseQuota } from "./host/project-quota.ts";
-import { sharedRootExposure } from "./host/shared-directories.ts";
+import { berthsOwn, sharedRootExposure } from "./host/shared-directories.ts";
 import { WorkspaceManager } from "./manager.ts";
 import type { WorkspaceMounts } from "./mounts.ts";
 import { WorkspaceQuota } from "./quota.ts";
@@ -60,20 +60,22 @@ type Quotas = Pick<WorkspaceSettings, "workspaceQuotaBytes" | "sharedQuotaBytes"
 
 function rootsOf({ workspacesRoot, sharedRoot, dataDir }: Roots) {
   return {
+    dataDir,
     root: workspacesRoot ?? path.join(dataDir, "workspaces"),
     sharedRoot: sharedRoot ?? path.join(dataDir, "shared"),
   };
 }
 
 /**
- * Finds roots that a start would refuse because the host's users may reach what sandboxes write there, and whether
- * quotas would be enforced. Changes nothing.
+ * Finds roots that a start would refuse because the host's users may reach what sandboxes write there, or sandboxes
+ * what is not theirs, and whether quotas would be enforced. Changes nothing.
  */
 export async function diagnoseRoots(settings: Roots & Quotas): Promise<Finding[]> {
-  const { root, sharedRoot } = rootsOf(settings);
+  const { root, sharedRoot, dataDir } = rootsOf(settings);
+  const layout = new Layout(root, sharedRoot);
   return [
-    ...exposureFindings("workspaces-root", exposureAt(new Layout(root, sharedRoot).privateRoot)),
-    ...exposureFindings("shared-root", sharedRootExposure(sharedRoot)),
+    ...exposureFindings("workspaces-root", exposureAt(layout.privateRoot)),
+    ...exposureFindings("shared-root", sharedRootExposure(sharedRoot, berthsOwn(layout, dataDir))),
     ...(await diagnoseQuota("workspace-quota", settings.workspaceQuotaBytes, root)),
     ...(await diagnoseQuota("shared-quota", settings.sharedQuotaBytes, sharedRoot)),
   ];

@@ -13,6 +13,7 @@ import { HOSTILE_DEFECTS } from "./hostile.ts";
 import { KUBERNETES_DEFECTS } from "./kubernetes.ts";
 import { PIPE_DEFECTS } from "./pipes.ts";
 import { PROCESS_DEFECTS } from "./processes.ts";
+import { PROGRAM_DEFECTS } from "./program.ts";
 import { RUN_DEFECTS } from "./runs.ts";
 import { SECRET_DEFECTS } from "./secrets.ts";
 import { SECURITY_DEFECTS } from "./security.ts";
@@ -38,6 +39,7 @@ export const DEFECTS_BY_AREA: Readonly<Record<string, readonly Defect[]>> = {
   kubernetes: KUBERNETES_DEFECTS,
   pipes: PIPE_DEFECTS,
   processes: PROCESS_DEFECTS,
+  program: PROGRAM_DEFECTS,
   runs: RUN_DEFECTS,
   security: SECURITY_DEFECTS,
   secrets: SECRET_DEFECTS,

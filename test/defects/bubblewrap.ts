@@ -25,6 +25,35 @@ export const BUBBLEWRAP_DEFECTS: readonly Defect[] = [
     },
   },
   {
+    name: "a service without descriptors says that it cannot give a sandbox egress_domains",
+    changes: [
+      {
+        file: "src/engine/outside/loopback-port.ts",
+        from: "return tooManyFiles(cause) ?? unable;",
+        to: "void tooManyFiles;\n  return unable;",
+      },
+    ],
+    test: {
+      file: DESCRIPTORS,
+      title:
+        "a port in a sandbox that cannot be opened for lack of descriptors is not a capability that is missing",
+    },
+  },
+  {
+    name: "a service that cannot start its janitor does not say so",
+    changes: [
+      {
+        file: "src/engine/bubblewrap/janitor.ts",
+        from: 'this.#child.once("error", lost);',
+        to: 'this.#child.once("error", () => {});',
+      },
+    ],
+    test: {
+      file: "test/integration/engine/bubblewrap/janitor.test.ts",
+      title: "a janitor that cannot be started is reported, and nobody waits for its end",
+    },
+  },
+  {
     name: "a launcher that cannot be started does not say why",
     changes: [
       {

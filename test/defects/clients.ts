@@ -119,12 +119,51 @@ export const CLIENT_DEFECTS: readonly Defect[] = [
     },
   },
   {
+    name: "what is created while the TypeScript client is closed stays",
+    changes: [
+      {
+        file: "clients/typescript/src/connection.ts",
+        from: "    this.adopt(end);\n    try {\n      return await creating;",
+        to: "    try {\n      return await creating;",
+      },
+    ],
+    test: { file: CLIENT, title: "a create that still runs when its client is closed leaves nothing" },
+  },
+  {
+    name: "what is created while the Python client is closed stays",
+    changes: [
+      {
+        file: "clients/python/src/berth/_async/transport.py",
+        from: "        self.adopt(making)\n",
+        to: "",
+      },
+    ],
+    test: {
+      file: "test/integration/clients/python.test.ts",
+      title: "passes its tests with the newest grpcio and protobuf that it accepts",
+    },
+  },
+  {
+    name: "what a thread creates while its Python client is closed stays",
+    changes: [
+      {
+        file: "clients/python/src/berth/_sync/transport.py",
+        from: "        self.adopt(making)\n",
+        to: "",
+      },
+    ],
+    test: {
+      file: "test/integration/clients/python.test.ts",
+      title: "passes its tests with the newest grpcio and protobuf that it accepts",
+    },
+  },
+  {
     name: "a run whose create was aborted stays",
     changes: [
       {
         file: "clients/typescript/src/connection.ts",
-        from: "if (!isGivenUp(error, signal)) return;",
-        to: "if (isGivenUp(error, signal) || !signal) return;",
+        from: "if (isGivenUp(error, either)) this.#undo(call, remove);",
+        to: "if (!isGivenUp(error, either)) this.#undo(call, remove);",
       },
     ],
     test: { file: CLIENT, title: "a run that is given up while it is created leaves nothing" },
@@ -282,6 +321,20 @@ export const CLIENT_DEFECTS: readonly Defect[] = [
     test: {
       file: CLIENT,
       title: "an upload writes through a link at the end of its path, on every platform",
+    },
+  },
+  {
+    name: "the TypeScript client ignores the tls-ca of a profile if the address has no https://",
+    changes: [
+      {
+        file: "clients/typescript/src/node.ts",
+        from: 'if (access.tlsCa !== undefined && endpoint.baseUrl.startsWith("http://")) {',
+        to: 'if (access.tlsCa === "" && endpoint.baseUrl.startsWith("http://")) {',
+      },
+    ],
+    test: {
+      file: "test/integration/clients/typescript-faults.test.ts",
+      title: "presents a certificate to a service that requires one",
     },
   },
 ];

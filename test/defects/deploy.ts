@@ -90,6 +90,20 @@ export const DEPLOY_DEFECTS: readonly Defect[] = [
     },
   },
   {
+    name: "the chart's probes fail where every client needs a certificate",
+    changes: [
+      {
+        file: "deploy/helm/berth/templates/statefulset.yaml",
+        from: '{{- if index $.Values.options "tls-client-ca" }}',
+        to: "{{- if false }}",
+      },
+    ],
+    test: {
+      file: "test/integration/kubernetes/chart.kubernetes.ts",
+      title: "probes present no client certificate, so they only connect if every client needs one",
+    },
+  },
+  {
     name: "Prometheus cannot verify the replicas of the chart",
     changes: [
       {

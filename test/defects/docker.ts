@@ -34,6 +34,34 @@ export const DOCKER_DEFECTS: readonly Defect[] = [
     },
   },
   {
+    name: "warm containers never take mounts again after a lack of descriptors",
+    changes: [
+      {
+        file: "src/engine/docker/mounts.ts",
+        from: "    await unbind(inert).catch(() => {});\n    throwTemporary(error);\n",
+        to: "",
+      },
+    ],
+    test: {
+      file: "test/integration/engine/docker/mounts.test.ts",
+      title: "what warm containers need for mounts is made later if there were no descriptors for it",
+    },
+  },
+  {
+    name: "mounts pass unpinned without a warning",
+    changes: [
+      {
+        file: "src/engine/docker/mounts.ts",
+        from: '    logger.warn(\n      { err: error },\n      "mounts of sandboxes',
+        to: '    logger.debug(\n      { err: error },\n      "mounts of sandboxes',
+      },
+    ],
+    test: {
+      file: "test/integration/engine/docker/mounts.test.ts",
+      title: "that mounts cannot be pinned is logged once, with what to do",
+    },
+  },
+  {
     name: "a container that cannot be inspected after its create stays",
     changes: [
       {
@@ -62,8 +90,23 @@ export const DOCKER_DEFECTS: readonly Defect[] = [
     },
   },
   {
+    name: "what root in a container writes to the answers of its zygote is read as fast as it comes",
+    changes: [
+      {
+        file: "src/engine/docker/zygote.ts",
+        from: "if (isAsked && chunk.length <= MAX_READ_BYTES) return;",
+        to: "if (isAsked || chunk.length <= MAX_READ_BYTES) return;",
+      },
+    ],
+    test: {
+      file: "test/unit/engine/docker/zygote.test.ts",
+      title: "answers %s are not read as fast as they are written",
+      row: "of no request",
+    },
+  },
+  {
     name: "a lane that is opened before processes are recovered loses their exit codes",
-    changes: [{ file: "src/engine/docker/zygote.ts", from: "this.#keep(id, answer);", to: "void answer;" }],
+    changes: [{ file: "src/engine/docker/zygote.ts", from: "this.#keep(id, text);", to: "" }],
     test: {
       file: ZYGOTE,
       title: "exit codes outlive the service, also of processes that end while it is down",

@@ -10,6 +10,11 @@ const UNDER_WAY = {
 };
 
 /** Those of files: archives, listings, what a lost service leaves behind. */
+const FLOODED_LIST = {
+  file: "test/unit/files/list.test.ts",
+  title: "a list in which the sandbox's stat writes a flood of %s is refused at once",
+};
+
 export const FILE_DEFECTS: readonly Defect[] = [
   {
     name: "memory comes back before its bytes are sent",
@@ -203,6 +208,43 @@ export const FILE_DEFECTS: readonly Defect[] = [
     test: {
       file: "test/unit/files/running-script.test.ts",
       title: "nothing is read from its pipes while its file is opened",
+    },
+  },
+  {
+    name: "a list takes more from the sandbox's stat than the attributes that it asked for",
+    changes: [
+      {
+        file: "src/files/list.ts",
+        from: '    if (files.length === names.length) throw strangeAnswer("stat");\n',
+        to: "",
+      },
+    ],
+    test: { file: FLOODED_LIST.file, title: FLOODED_LIST.title, row: "records" },
+  },
+  {
+    name: "a list splits whatever the sandbox's tools write",
+    changes: [
+      {
+        file: "src/files/list.ts",
+        from: 'answer.split("\\0", 1 + maxLinks + 1)',
+        to: 'answer.split("\\0")',
+      },
+    ],
+    test: { file: FLOODED_LIST.file, title: FLOODED_LIST.title, row: "targets of links" },
+  },
+  {
+    name: "the names for the rest of a tar are compared in one turn of the event loop",
+    changes: [
+      {
+        file: "src/files/download-archive.ts",
+        from: "      if (turn) await turn;\n",
+        to: "      void turn;\n",
+      },
+    ],
+    test: {
+      file: "test/integration/files/hostile-tools.test.ts",
+      title: "a flood of %s is refused, and does not block the event loop",
+      row: "names",
     },
   },
   {

@@ -70,4 +70,49 @@ export const HOST_DEFECTS: readonly Defect[] = [
       row: "/sys",
     },
   },
+  {
+    name: "a shared root opens the data directory or the workspaces of all tenants to sandboxes",
+    changes: [
+      {
+        file: "src/workspaces/host/shared-directories.ts",
+        from: "if (!isInside && !isWithin(real, place)) continue;",
+        to: "if (!isInside || real !== place) continue;",
+      },
+    ],
+    test: {
+      file: "test/integration/base/private-directory.test.ts",
+      title: "is refused before it is opened: %s",
+      row: "the data directory",
+    },
+  },
+  {
+    name: "an allowed host path gives a sandbox the service's own directories",
+    changes: [
+      {
+        file: "src/engine/choose.ts",
+        from: "hiddenHostPaths: [dataDir, workspacesRoot]",
+        to: "hiddenHostPaths: [dataDir, workspacesRoot].slice(2)",
+      },
+    ],
+    test: {
+      file: "test/integration/sandboxes/mount-targets.test.ts",
+      title:
+        "a directory of the service, or one that holds or lies in one, is not mounted though it is allowed",
+    },
+  },
+  {
+    name: "for a shared root of the system, the advice moves the system's files",
+    changes: [
+      {
+        file: "src/workspaces/host/shared-directories.ts",
+        from: "if (isForEverybody(realPlace(root), statSync(root).mode)) return",
+        to: 'if (root === "" && isForEverybody(realPlace(root), 0)) return',
+      },
+    ],
+    test: {
+      file: "test/integration/base/private-directory.test.ts",
+      title: "that is the system's is refused, and the advice is to use another: %s",
+      row: "/etc",
+    },
+  },
 ];

@@ -17,8 +17,8 @@ const change = (file: string, from: string, to: string): Change => ({ file, from
 
 const ANY_MOUNT = change(
   "src/engine/mounts.ts",
-  "!roots.some((root) => isWithin(real, root)) || exposesHost(real, sockets)",
-  "roots.length + sockets.length < 0",
+  "!roots.some((root) => isWithin(real, root)) ||\n        exposesHost(real, mount.own ? [] : closed)",
+  "roots.length + closed.length < 0",
 );
 
 /** Of what an attacker may try, where no other area has the defence. */
@@ -234,7 +234,20 @@ export const HOSTILE_DEFECTS: readonly Defect[] = [
       file: "test/unit/engine/bubblewrap/tree-usage.test.ts",
       title: "the usage of many processes is added up with turns of the event loop between them",
     },
-    change("src/engine/bubblewrap/tree-usage.ts", "if (slices.over) await slices.rest();", "void slices;"),
+    change("src/engine/bubblewrap/tree-usage.ts", "if (turn) await turn;", "void turn;"),
+  ),
+  defect(
+    "all descriptors of a process are searched in one turn of the event loop",
+    {
+      file: "test/unit/engine/outside/control.test.ts",
+      title:
+        "a process with thousands of descriptors is searched for the pipes of a tree with turns of the event loop in between",
+    },
+    change(
+      "src/engine/outside/host-process.ts",
+      "      if (turn) await turn;\n      if (targets.includes",
+      "      void turn;\n      if (targets.includes",
+    ),
   ),
   defect(
     "what a program's second thread starts does not count as the sandbox's",

@@ -1,5 +1,12 @@
 import type { Defect } from "./defect.ts";
 
+const API = "src/engine/kubernetes/api.ts";
+const API_TEST = "test/unit/engine/kubernetes/api.test.ts";
+const DIAGNOSE = "src/engine/kubernetes/diagnose.ts";
+const SCRIPTS = "src/engine/kubernetes/scripts.ts";
+const SCRIPTS_TEST = "test/unit/engine/kubernetes/scripts.test.ts";
+const VOLUMES = "src/engine/kubernetes/volumes.ts";
+const VOLUMES_TEST = "test/unit/engine/kubernetes/volumes.test.ts";
 const TRUTH = "test/integration/kubernetes/truth.kubernetes.ts";
 const FAULTS = "test/integration/kubernetes/faults.kubernetes.ts";
 const DISRUPTION = "test/unit/engine/kubernetes/disruption.test.ts";
@@ -10,16 +17,108 @@ const RANGES = "src/engine/kubernetes/network/policies.ts";
 /** Those of the Kubernetes engine. */
 export const KUBERNETES_DEFECTS: readonly Defect[] = [
   {
+    name: "an API server whose name cannot be looked up ends the service in the words of the system",
+    changes: [
+      {
+        file: "src/engine/kubernetes/network/keeper.ts",
+        from: 'throw translateError(error, "looking up the API server");',
+        to: "void translateError;\n    throw error;",
+      },
+    ],
+    test: {
+      file: "test/unit/engine/kubernetes/network-keeper.test.ts",
+      title: "an API server whose name cannot be looked up is reported as such",
+    },
+  },
+  {
+    name: "kubernetes: renewed certificates are used only after a restart",
+    changes: [{ file: API, from: "{ keepAlive: true, ca, cert, key }", to: "{ keepAlive: true }" }],
+    test: {
+      file: API_TEST,
+      title: "renewed certificates are used, those of the service and those that it trusts",
+    },
+  },
+  {
+    name: "kubernetes: calls do not use the proxy of the kubeconfig",
+    changes: [
+      {
+        file: API,
+        from: "import { type AgentOptions, request as httpsRequest,",
+        to: "import { Agent as HttpsAgent, type AgentOptions, request as httpsRequest,",
+      },
+      {
+        file: API,
+        from: "if (options.agent instanceof Agent) renew(options.agent, options);",
+        to: "if (options.agent instanceof HttpsAgent) options.agent = new HttpsAgent(options.agent.options);",
+      },
+    ],
+    test: { file: API_TEST, title: "calls and processes use the proxy of the kubeconfig" },
+  },
+  {
+    name: "kubernetes: a request has newlines within characters, which bash takes for a part of them",
+    changes: [
+      {
+        file: SCRIPTS,
+        from: "    while (((bytes[end] ?? 0) & 0xc0) === 0x80) end--;\n",
+        to: "",
+      },
+    ],
+    test: {
+      file: SCRIPTS_TEST,
+      title: "a long request reaches bash unchanged where the locale is UTF-8",
+    },
+  },
+  {
+    name: "kubernetes: a watch that is not answered counts as canceled",
+    changes: [
+      {
+        file: API,
+        from: "translateError(!isOpen && late.aborted ? new NoAnswerError() : error, doing, signal)",
+        to: "translateError(error, doing, signal)",
+      },
+    ],
+    test: { file: API_TEST, title: "a watch that is not answered in time fails, and its request ends" },
+  },
+  {
+    name: "kubernetes: a watch that is not answered keeps its connection",
+    changes: [
+      {
+        file: API,
+        from: "      answer?.destroy();\n      over.abort();\n",
+        to: "      answer?.destroy();\n",
+      },
+    ],
+    test: { file: API_TEST, title: "a watch that is not answered in time fails, and its request ends" },
+  },
+  {
+    name: "kubernetes: the user of an image lacks the groups that the image gives it",
+    changes: [{ file: SCRIPTS, from: 'U "$u" && [ "$BERTHZ_GID" = "$g" ] || u=$u:$g', to: "u=$u:$g" }],
+    test: {
+      file: SCRIPTS_TEST,
+      title: "an image's user %s",
+      row: "with its own group keeps all that the image gives it",
+    },
+  },
+  {
+    name: "kubernetes: the HOME of an image is replaced by that of /etc/passwd",
+    changes: [{ file: SCRIPTS, from: " || [ -e ${SETS_HOME} ]", to: "" }],
+    test: {
+      file: "test/integration/engine/kubernetes/spawn-script.test.ts",
+      title: "in %s, the HOME of an image applies to all users, as on Docker",
+      row: "dash",
+    },
+  },
+  {
     name: "kubernetes: output that arrives with the acceptance of an exec is lost",
     changes: [
       {
-        file: "src/engine/kubernetes/api.ts",
+        file: API,
         from: 'socket.once("open", () => socket.pause());',
         to: "",
       },
     ],
     test: {
-      file: "test/unit/engine/kubernetes/api.test.ts",
+      file: API_TEST,
       title: "output that arrives together with the acceptance of an exec is not lost",
     },
   },
@@ -35,6 +134,133 @@ export const KUBERNETES_DEFECTS: readonly Defect[] = [
     test: {
       file: "test/integration/kubernetes/resize.kubernetes.ts",
       title: "has the limits of its claim from its first command on",
+    },
+  },
+  {
+    name: "kubernetes: limits of a warm sandbox that cannot be changed fail the create",
+    changes: [
+      {
+        file: "src/engine/kubernetes/engine.ts",
+        from: "throw resizeRefused(error);",
+        to: "throw error;",
+      },
+    ],
+    test: {
+      file: "test/unit/engine/kubernetes/engine.test.ts",
+      title: "a change of limits that the API server refuses is UNSUPPORTED: %s",
+      row: "smaller memory",
+    },
+  },
+  {
+    name: "kubernetes: berth doctor does not say why its probe pod did not start, and leaves it",
+    changes: [
+      {
+        file: DIAGNOSE,
+        from: "engine.ensureImage(image, {})",
+        to: "engine.ensureImage(image, { signal: AbortSignal.timeout(900) })",
+      },
+    ],
+    test: {
+      file: "test/unit/engine/kubernetes/diagnose.test.ts",
+      title: "a probe pod that does not start in time is reported with the cause, and removed",
+    },
+  },
+  {
+    name: "kubernetes: berth doctor does not say that the API server does not answer",
+    changes: [
+      {
+        file: DIAGNOSE,
+        from: "engine.info()",
+        to: "engine.info(AbortSignal.timeout(CALL_TIMEOUT_MS))",
+      },
+    ],
+    test: {
+      file: "test/unit/engine/kubernetes/diagnose.test.ts",
+      title: "an API server that does not answer is reported as that",
+    },
+  },
+  {
+    name: "kubernetes: a shared directory that a sandbox uses is removed, because a call lost the answer",
+    changes: [
+      {
+        file: "src/engine/kubernetes/claims.ts",
+        from: 'if (volume.workspaceId !== "")',
+        to: "if (volume.name)",
+      },
+    ],
+    test: {
+      file: "test/unit/engine/kubernetes/claims.test.ts",
+      title: "a shared directory that one call uses is not removed because another one lost the answer",
+    },
+  },
+  {
+    name: "kubernetes: a sandbox with several workspaces is scheduled away from the node that has one of them",
+    changes: [
+      {
+        file: VOLUMES,
+        from: "operators.length + claims.length > 1 ? nodeOf(claims, others) : undefined",
+        to: "undefined as string | undefined",
+      },
+    ],
+    test: {
+      file: VOLUMES_TEST,
+      title: "a pod with several claims is scheduled on the node of a pod that has one of them",
+    },
+  },
+  {
+    name: "kubernetes: an operator's affinity to pods leaves no node to sandboxes with a workspace",
+    changes: [
+      {
+        file: VOLUMES,
+        from: `...(operators.length === 0 && {
+      podAffinity: { ...podAffinity, requiredDuringSchedulingIgnoredDuringExecution: terms },
+    }),`,
+        to: `podAffinity: {
+      ...podAffinity,
+      requiredDuringSchedulingIgnoredDuringExecution: [...operators, ...terms],
+    },`,
+      },
+    ],
+    test: {
+      file: VOLUMES_TEST,
+      title: "the operator's terms stay alone, since the scheduler wants one pod that matches all terms",
+    },
+  },
+  {
+    name: "kubernetes: the service has rights that nothing uses",
+    changes: [
+      {
+        file: "deploy/kubernetes/rbac.yaml",
+        from: "resources: [pods/exec]",
+        to: "resources: [pods/exec, pods/portforward]",
+      },
+    ],
+    test: {
+      file: "test/integration/kubernetes/rights.kubernetes.ts",
+      title: "permit nothing else beyond what every account has",
+    },
+  },
+  {
+    name: "kubernetes: a template with empty containers is accepted, and fails each create",
+    changes: [
+      {
+        file: "src/engine/kubernetes/template.ts",
+        from: "!Array.isArray(containers) ||",
+        to: "Array.isArray(containers) &&",
+      },
+    ],
+    test: {
+      file: "test/unit/engine/kubernetes/template.test.ts",
+      title: "a template with %s is refused",
+      row: "empty containers",
+    },
+  },
+  {
+    name: "kubernetes: variables of a sandbox that are named like the kubelet's are dropped",
+    changes: [{ file: SCRIPTS, from: " && !CLUSTER_VARIABLES.includes(name)", to: "" }],
+    test: {
+      file: "test/unit/engine/kubernetes/engine.test.ts",
+      title: "a process is given the variables of its sandbox that the script of pods drops",
     },
   },
   {
@@ -226,9 +452,7 @@ export const KUBERNETES_DEFECTS: readonly Defect[] = [
   },
   {
     name: "kubernetes: a create waits for an API server that answers nothing",
-    changes: [
-      { file: "src/engine/kubernetes/api.ts", from: "if (!isAnswered) return silent.abort();", to: "" },
-    ],
+    changes: [{ file: API, from: "if (!isAnswered) return silent.abort();", to: "" }],
     test: {
       file: FAULTS,
       title:

@@ -107,8 +107,8 @@ export const RUN_DEFECTS: readonly Defect[] = [
       },
       {
         file: "clients/python/src/berth/_async/runs.py",
-        from: "transport.retried(transport.stubs.runs.CreateRun, request, retry_for)",
-        to: "transport.read(transport.stubs.runs.CreateRun, request, retry_for)",
+        from: "transport.retried(method, request, retry_for)",
+        to: "transport.read(method, request, retry_for)",
       },
     ],
     test: {

@@ -258,6 +258,17 @@ export const SECRET_DEFECTS: readonly Defect[] = [
     },
   },
   {
+    name: "a directory in the place of the secrets file makes commands fail",
+    changes: [
+      {
+        file: "src/tenants/secrets.ts",
+        from: "found?.isDirectory() && this.#file === undefined",
+        to: "found?.isDirectory()",
+      },
+    ],
+    test: { file: SECRETS, title: "of a file in whose place a directory is stays what it was" },
+  },
+  {
     name: "a secrets file that came back counts as unusable until it changes",
     changes: [
       {

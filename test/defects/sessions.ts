@@ -344,6 +344,149 @@ export const SESSION_DEFECTS: readonly Defect[] = [
     },
   },
   {
+    name: "whatever a program that stands in for a desktop's driver answers is taken",
+    changes: [
+      {
+        file: "src/sessions/types/vm/desktop.ts",
+        from: 'return operation === "clipboard" ? CLIPBOARD_ANSWER_BYTES : 0;',
+        to: "return 64 << 20;",
+      },
+    ],
+    test: {
+      file: "test/integration/sessions/vm-failures.test.ts",
+      title: "an answer to %s that is larger than one can be is not taken",
+      row: "clipboard",
+    },
+  },
+  {
+    name: "a picture of a desktop may be larger than its screen",
+    changes: [
+      {
+        file: "src/sessions/types/vm/desktop.ts",
+        from: "return this.#size.width * this.#size.height * PIXEL_BYTES;",
+        to: "return 64 << 20;",
+      },
+    ],
+    test: {
+      file: "test/integration/sessions/vm-failures.test.ts",
+      title: "an answer to %s that is larger than one can be is not taken",
+      row: "screenshot",
+    },
+  },
+  {
+    name: "an unfinished answer of a desktop takes twice its size",
+    changes: [
+      {
+        file: "src/sessions/types/vm/frames.ts",
+        from: "withRoom(this.#room, this.#size, size, limit)",
+        to: "withRoom(this.#room, this.#size, size)",
+      },
+    ],
+    test: {
+      file: "test/unit/sessions/vm-frames.test.ts",
+      title: "that are large take no more memory than they have",
+    },
+  },
+  {
+    name: "unfinished answers of desktops take memory without a limit",
+    changes: [
+      {
+        file: "src/sessions/types/vm/desktop.ts",
+        from: "unfinished.hold(this.#owner, drop, bytes)",
+        to: "unfinished.hold(this.#owner, drop, Math.min(bytes, 1))",
+      },
+    ],
+    test: {
+      file: "test/unit/sessions/vm-desktop.test.ts",
+      title:
+        "a desktop that keeps back the end of an answer is ended when there is no room for other answers",
+    },
+  },
+  {
+    name: "what an adopted desktop keeps back counts for the warm pool",
+    changes: [
+      {
+        file: "src/sessions/types/vm/desktop.ts",
+        from: "    this.#owner = sandbox.owner;\n",
+        to: "",
+      },
+    ],
+    test: {
+      file: "test/unit/sessions/vm-desktop.test.ts",
+      title: "what an adopted desktop keeps back counts for its session's owner",
+    },
+  },
+  {
+    name: "a browser's dropped message stays in memory",
+    changes: [
+      {
+        file: "src/sessions/types/browser/message-stream.ts",
+        from: "    if (this.#bytes > HEAD_BYTES) this.#cut(NOTHING);\n",
+        to: "",
+      },
+    ],
+    test: {
+      file: "test/unit/sessions/types/browser/devtools.test.ts",
+      title: "an unfinished message that is dropped fails its request, and takes no memory",
+    },
+  },
+  {
+    name: "a browser's unfinished message takes as much memory as the largest answer",
+    changes: [
+      {
+        file: "src/sessions/types/browser/devtools.ts",
+        from: "(this.#wantLarge > 0 ? MAX_MESSAGE_BYTES : MAX_PARSED_BYTES)",
+        to: "MAX_MESSAGE_BYTES",
+      },
+    ],
+    test: {
+      file: "test/unit/sessions/types/browser/devtools.test.ts",
+      title: "a message without an end takes little memory, unless a large answer is wanted",
+    },
+  },
+  {
+    name: "a desktop keeps the picture of each screenshot until it ends",
+    changes: [
+      {
+        file: "src/sessions/types/vm/desktop.ts",
+        from: "    this.#send({ id, op: operation, ...params });",
+        to: "    void Promise.race([settled, this.#program.ended]).catch(() => {});\n    this.#send({ id, op: operation, ...params });",
+      },
+    ],
+    test: {
+      file: "test/unit/sessions/vm-desktop.test.ts",
+      title: "a desktop keeps nothing of the answers that it gave, and its end fails requests",
+    },
+  },
+  {
+    name: "a session keeps each execution that left a process running",
+    changes: [
+      {
+        file: "src/sessions/types/interpreter-process.ts",
+        from: "this.#emptying = Promise.race([execution.end, this.#ended()])",
+        to: "this.#emptying = Promise.race([execution.end, this.#job.end])",
+      },
+    ],
+    test: {
+      file: "test/unit/sessions/types/interpreter-process.test.ts",
+      title: "executions that leave processes running keep nothing of themselves",
+    },
+  },
+  {
+    name: "each sign of life of a silent stream takes memory until it ends",
+    changes: [
+      {
+        file: "src/rpc/stream.ts",
+        from: "    let timer: NodeJS.Timeout | undefined;\n",
+        to: "    let timer: NodeJS.Timeout | undefined;\n    this.promise.then(() => ms);\n",
+      },
+    ],
+    test: {
+      file: "test/unit/server/keepalive.test.ts",
+      title: "the silence of a stream takes no memory, however long it lasts",
+    },
+  },
+  {
     name: "a desktop whose driver ends at once is said not to have answered in time",
     changes: [
       { file: "src/sessions/types/vm/desktop.ts", from: "    if (isLate) {", to: "    if (!isLate) {" },
@@ -352,6 +495,148 @@ export const SESSION_DEFECTS: readonly Defect[] = [
       file: "test/integration/sessions/vm-failures.test.ts",
       title: "a driver %s does not start, and says why",
       row: "that ends",
+    },
+  },
+  {
+    name: "a desktop does not notice that a program changes the keyboard's layout, and types other characters",
+    changes: [
+      {
+        file: "src/sessions/types/vm/driver/x11.py",
+        from: "        functions.XkbKeycodeToKeysym(self.handle, 8, 0, 0)\n",
+        to: "",
+      },
+    ],
+    test: {
+      file: "test/integration/sessions/vm-programs.test.ts",
+      title: "xterm: text arrives as it was typed after a program has changed the keyboard's layout",
+    },
+  },
+  {
+    name: "a layout that changes while text is typed ends the desktop",
+    changes: [
+      {
+        file: "src/sessions/types/vm/driver/keyboard.py",
+        from: "                    if self.find(keysym) is None:",
+        to: "                    if False:",
+      },
+    ],
+    test: {
+      file: "test/integration/sessions/vm-programs.test.ts",
+      title: "xterm: text arrives as it was typed after a program has changed the keyboard's layout",
+    },
+  },
+  {
+    name: "a window manager that ends while its sandbox has no process left ends the desktop",
+    changes: [
+      {
+        file: "src/sessions/types/vm/driver/processes.py",
+        from: "        except OSError:\n            pass\n",
+        to: "        except AttributeError:\n            pass\n",
+      },
+    ],
+    test: {
+      file: "test/integration/sessions/vm-failures.test.ts",
+      title: "a desktop that cannot start a process again goes on without it, and starts it later",
+    },
+  },
+  {
+    name: "a window manager that could not start again is not started later",
+    changes: [
+      {
+        file: "src/sessions/types/vm/driver/main.py",
+        from: "        self.processes.restart_window_manager()\n",
+        to: "",
+      },
+    ],
+    test: {
+      file: "test/integration/sessions/vm-failures.test.ts",
+      title: "a desktop that cannot start a process again goes on without it, and starts it later",
+    },
+  },
+  {
+    name: "screenshots fail while the reader of the tree cannot start again",
+    changes: [
+      {
+        file: "src/sessions/types/vm/driver/tree.py",
+        from: "            for fd in fds:\n                os.close(fd)\n            return\n",
+        to: "            raise\n",
+      },
+    ],
+    test: {
+      file: "test/integration/sessions/vm-failures.test.ts",
+      title: "a desktop that cannot start a process again goes on without it, and starts it later",
+    },
+  },
+  {
+    name: "a large command that the shell cannot store is dropped without a word",
+    changes: [
+      {
+        file: "src/sessions/types/bash/type.ts",
+        from: "${IN} </dev/null >${channel.stdout} 2>${channel.stderr} ${OUT}>&- ${ERR}>&- ${IN}<<'${delimiter}'\\n`",
+        to: "${IN} ${IN}<<'${delimiter}' </dev/null >${channel.stdout} 2>${channel.stderr} ${OUT}>&- ${ERR}>&-\\n`",
+      },
+    ],
+    test: {
+      file: "test/integration/sessions/bash-hostile.test.ts",
+      title: "a command that the shell has no disk space for is not run, and stderr says why",
+    },
+  },
+  {
+    name: "a variable of a session has as many characters as Linux allows bytes",
+    changes: [
+      {
+        file: "src/sessions/types/common.ts",
+        from: "return Buffer.byteLength(name) + Buffer.byteLength(value) + 2;",
+        to: "return name.length + value.length + 2;",
+      },
+    ],
+    test: {
+      file: "test/integration/sessions/bad-input.test.ts",
+      title: "env: %s is refused",
+      row: "a variable that is long in bytes alone",
+    },
+  },
+  {
+    name: "the variables of a session may be larger together than Linux allows",
+    changes: [
+      {
+        file: "src/sessions/types/common.ts",
+        from: "sum + bytesOf(variable), 0) <= MAX_ENV_BYTES",
+        to: "sum + bytesOf(variable), 0) <= MAX_ENV_BYTES * 100",
+      },
+    ],
+    test: {
+      file: "test/integration/sessions/bad-input.test.ts",
+      title: "env: %s is refused",
+      row: "too much together",
+    },
+  },
+  {
+    name: "a call with bad params lets its session expire",
+    changes: [
+      {
+        file: "src/sessions/tool-runner.ts",
+        from: "      await this.#sessions.refresh(owner, workerId, [type.name]);\n",
+        to: "",
+      },
+    ],
+    test: {
+      file: "test/unit/sessions/lifetime.test.ts",
+      title: "starts again with a call that has bad params",
+    },
+  },
+  {
+    name: "the screen of a desktop has 96 dots per inch, whatever was asked for",
+    changes: [
+      {
+        file: "src/sessions/types/vm/driver/screen.py",
+        from: "round(side * 25.4 / self._dpi)",
+        to: "round(side * 25.4 / 96)",
+      },
+    ],
+    test: {
+      file: "test/integration/sessions/vm.test.ts",
+      title: "programs see the session's dots per inch",
     },
   },
   {
@@ -394,6 +679,20 @@ export const SESSION_DEFECTS: readonly Defect[] = [
     test: {
       file: "test/integration/sessions/vm-failures.test.ts",
       title: "keys that key_down holds stay held while text is typed, whatever it needs",
+    },
+  },
+  {
+    name: "a desktop's driver ends when a program gives it the clipboard",
+    changes: [
+      {
+        file: "src/sessions/types/vm/driver/clipboard.py",
+        from: '(self._text or b"")',
+        to: "self._text",
+      },
+    ],
+    test: {
+      file: "test/integration/sessions/vm-failures.test.ts",
+      title: "a clipboard that a program takes, and gives to the driver again, is empty",
     },
   },
   {
@@ -756,20 +1055,6 @@ export const SESSION_DEFECTS: readonly Defect[] = [
     test: {
       file: "test/unit/rpc/validate/environment.test.ts",
       title: "a variable that holds a secret has a name of at most 256 bytes",
-    },
-  },
-  {
-    name: "the environment of a session is larger than that of a command",
-    changes: [
-      {
-        file: "src/sessions/types/common.ts",
-        from: "bytesOf(env) <= MAX_ENVIRONMENT_BYTES",
-        to: "true",
-      },
-    ],
-    test: {
-      file: "test/unit/sessions/types/config.test.ts",
-      title: "the environment in a config is limited like that of a command",
     },
   },
   {

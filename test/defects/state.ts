@@ -14,6 +14,20 @@ export const STATE_DEFECTS: readonly Defect[] = [
     },
   },
   {
+    name: "everything that waits to be stored is written in one turn of the event loop",
+    changes: [
+      {
+        file: "src/state/write-behind.ts",
+        from: "const SLICE_MS = 20;",
+        to: "const SLICE_MS = Number.POSITIVE_INFINITY;",
+      },
+    ],
+    test: {
+      file: "test/unit/state/write-behind.test.ts",
+      title: "many long writes leave turns of the event loop between them",
+    },
+  },
+  {
     name: "a late write of an ended life overwrites the next life of its id",
     changes: [
       {

@@ -386,7 +386,7 @@ export const TENANT_DEFECTS: readonly Defect[] = [
     name: "what bash runs is no command",
     changes: [{ file: "src/sessions/types/bash/type.ts", from: "  isCommand: true,\n", to: "" }],
     test: {
-      file: "test/unit/sessions/types/config.test.ts",
+      file: "test/unit/sessions/types/commands.test.ts",
       title: "what bash and python run is a command of the tenant; what code runs is counted where it starts",
     },
   },

@@ -9,6 +9,20 @@ const UNKNOWN_FIELDS = "test/unit/server/unknown-fields.test.ts";
 /** Of the wire, and of what hostile input does behind it. */
 export const WIRE_DEFECTS: readonly Defect[] = [
   {
+    name: "a command may have more arguments than fit into a message",
+    changes: [
+      {
+        file: "src/rpc/convert/process.ts",
+        from: "const MAX_ARGUMENTS = 50_000;",
+        to: "const MAX_ARGUMENTS = 65_536;",
+      },
+    ],
+    test: {
+      file: "test/unit/rpc/convert/process-limits.test.ts",
+      title: "as many arguments and variables as a command may have fit into a message",
+    },
+  },
+  {
     name: "a ping that Node refuses counts as answered",
     changes: [
       {
@@ -183,6 +197,17 @@ export const WIRE_DEFECTS: readonly Defect[] = [
       },
     ],
     test: { file: "test/integration/rpc/hostile-input.test.ts", title: "in gRPC and in JSON, of any method" },
+  },
+  {
+    name: "an unknown name of megabytes is compared with each known one",
+    changes: [
+      {
+        file: "src/base/nearest.ts",
+        from: "    if (Math.abs(plain.length - candidate.length) >= distanceToBest) continue;\n",
+        to: "",
+      },
+    ],
+    test: { file: "test/unit/base/nearest.test.ts", title: "a word of megabytes takes no time to compare" },
   },
   {
     name: "an upload that is refused keeps what it held of the memory for requests",

@@ -11,6 +11,35 @@ const DIFF = "test/integration/workspaces/diff.test.ts";
 /** Those of the original WorkspaceManager, and those that Berth's own had. */
 export const WORKSPACE_DEFECTS: readonly Defect[] = [
   {
+    name: "a lack of descriptors makes tools run with all rights",
+    changes: [
+      {
+        file: "src/workspaces/host/tools.ts",
+        from: '        if (error !== undefined && !MISSING.has(codeOf(error) ?? "")) throw tooManyFiles(error) ?? error;\n',
+        to: "        void [error, MISSING, codeOf, tooManyFiles];\n",
+      },
+    ],
+    test: {
+      file: "test/integration/workspaces/host/tools.test.ts",
+      title: "a lack of descriptors never makes tools run with all rights",
+    },
+  },
+  {
+    name: "a tool that cannot be started for lack of descriptors is a defect of the service",
+    changes: [
+      {
+        file: "src/workspaces/host/tools.ts",
+        from: "      if (tool.pid === undefined) await ended;\n",
+        to: "",
+      },
+    ],
+    test: {
+      file: "test/integration/workspaces/host/tools.test.ts",
+      title: "a tool that %s says why it cannot be started, however few descriptors are left",
+      row: "is run",
+    },
+  },
+  {
     name: "after a restart, a remove wipes all persisted references",
     changes: [
       {

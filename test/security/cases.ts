@@ -246,6 +246,11 @@ export const SECURITY_CASES: Readonly<Record<string, readonly SecurityCase[]>> =
       ],
       "containers share files that root in one of them can lease and watch",
     ),
+    hostile(
+      "a flood of answers that look like those of Berth's own shell in the sandbox",
+      [at("unit/engine/docker/zygote.test.ts", "answers %s are not read as fast as they are written")],
+      "what root in a container writes to the answers of its zygote is read as fast as it comes",
+    ),
     layered(
       "a disk that is full",
       [at(ESCAPE, "a fork bomb, a full disk and a flood of output do not affect the neighbour")],
@@ -289,6 +294,32 @@ export const SECURITY_CASES: Readonly<Record<string, readonly SecurityCase[]>> =
       ],
       "each of many calls measures the sandbox",
       "the processes of a sandbox are added up without turns of the event loop",
+    ),
+    hostile(
+      "tools of the sandbox that write megabytes of what takes long to parse",
+      [
+        at(
+          "unit/files/list.test.ts",
+          "a list in which the sandbox's stat writes a flood of %s is refused at once",
+        ),
+        at(
+          "integration/files/hostile-tools.test.ts",
+          "a flood of %s is refused, and does not block the event loop",
+        ),
+      ],
+      "a list takes more from the sandbox's stat than the attributes that it asked for",
+      "a list splits whatever the sandbox's tools write",
+      "the names for the rest of a tar are compared in one turn of the event loop",
+    ),
+    hostile(
+      "thousands of descriptors in a process, which every kill in its sandbox must search",
+      [
+        at(
+          "unit/engine/outside/control.test.ts",
+          "a process with thousands of descriptors is searched for the pipes of a tree with turns of the event loop in between",
+        ),
+      ],
+      "all descriptors of a process are searched in one turn of the event loop",
     ),
     hostile(
       "descriptors",
@@ -348,10 +379,32 @@ export const SECURITY_CASES: Readonly<Record<string, readonly SecurityCase[]>> =
         at("unit/sessions/types/browser/tabs.test.ts", "a browser whose ids are long is refused"),
         at(TREE, "a long name is compared once, however often its node is listed"),
         at(TREE, "of a page with huge frames, some are left out"),
+        at(
+          "unit/sessions/types/browser/devtools.test.ts",
+          "a message without an end takes little memory, unless a large answer is wanted",
+        ),
       ],
       "a long id of the browser is kept",
       "a long name in a tree is compared again and again",
       "all frames of a page are read, however large they are",
+      "a browser's unfinished message takes as much memory as the largest answer",
+    ),
+    hostile(
+      "a program that plays the driver of a desktop",
+      [
+        at(
+          "integration/sessions/vm-failures.test.ts",
+          "an answer to %s that is larger than one can be is not taken",
+        ),
+        at("unit/sessions/vm-frames.test.ts", "in tiny chunks take no more memory than their bytes"),
+        at(
+          "unit/sessions/vm-desktop.test.ts",
+          "a desktop that keeps back the end of an answer is ended when there is no room for other answers",
+        ),
+      ],
+      "whatever a program that stands in for a desktop's driver answers is taken",
+      "each tiny chunk of a desktop's answer takes memory until all of it is there",
+      "unfinished answers of desktops take memory without a limit",
     ),
     hostile(
       "a batch of calls with large results",

@@ -36,13 +36,18 @@ export function runProgramHere(
   { env, stdin = "" }: { readonly env?: HereOptions["env"]; readonly stdin?: Buffer | string } = {},
 ): Promise<ProgramEnd> {
   const { BERTH_TEST_RUN: _run, ...inherited } = process.env;
-  return run(args, { env: { ...inherited, ...env } as Record<string, string> }, stdin, async (config) => {
-    const [{ diagnose }, { settingsOf }] = await Promise.all([
-      import("../../src/app.ts"),
-      import("../../src/config/settings.ts"),
-    ]);
-    return diagnose(settingsOf(config));
-  });
+  return run(
+    args,
+    { env: { ...inherited, ...env } as Record<string, string> },
+    stdin,
+    async (config, runs) => {
+      const [{ diagnose }, { settingsOf }] = await Promise.all([
+        import("../../src/app.ts"),
+        import("../../src/config/settings.ts"),
+      ]);
+      return diagnose(settingsOf(config), runs);
+    },
+  );
 }
 
 async function run(

@@ -13,7 +13,7 @@ import stat
 import tarfile
 import threading
 import uuid
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Coroutine
 from datetime import datetime, timedelta, timezone
 from pathlib import Path, PurePosixPath
 
@@ -33,6 +33,8 @@ from berth import (
     ToolResult,
     errors,
 )
+from berth._async.transport import AsyncTransport
+from berth._sync.transport import Transport
 from berth.agent import Agent, Step
 from berth.types import SandboxEvent
 from conftest import Link
@@ -113,6 +115,61 @@ async def test_a_create_that_is_given_up_leaves_nothing(link: Link, berth: Async
             await making
         link.passing.set()
     assert await berth.sandboxes.list(labels={"mark": mark}) == []
+
+
+@pytest.mark.parametrize("is_canceled", [False, True])
+async def test_a_create_that_runs_when_its_client_is_closed_leaves_nothing(
+    link: Link, berth: AsyncBerth, *, is_canceled: bool
+) -> None:
+    other = AsyncBerth(link.address)
+    await other.sandboxes.stats()
+    mark = uuid.uuid4().hex
+    making = await _pending(link, berth, _made(other, mark), mark)
+    if is_canceled:
+        making.cancel()
+    await _closed(link, other.transport, other.close())
+    [failure] = await asyncio.gather(making, return_exceptions=True)
+    assert await berth.sandboxes.list(labels={"mark": mark}) == []
+    assert isinstance(failure, asyncio.CancelledError if is_canceled else errors.CanceledError)
+
+
+async def test_a_create_in_a_thread_leaves_nothing_when_its_client_is_closed(
+    link: Link, berth: AsyncBerth
+) -> None:
+    other = Berth(link.address)
+    await asyncio.to_thread(other.sandboxes.stats)
+    mark = uuid.uuid4().hex
+
+    def create() -> object:
+        return other.sandboxes.create(labels={"mark": mark})
+
+    making = await _pending(link, berth, asyncio.to_thread(create), mark)
+    await _closed(link, other.transport, asyncio.to_thread(other.close))
+    [failure] = await asyncio.gather(making, return_exceptions=True)
+    assert await berth.sandboxes.list(labels={"mark": mark}) == []
+    assert isinstance(failure, errors.CanceledError)
+
+
+async def _pending(
+    link: Link, berth: AsyncBerth, create: Coroutine[object, object, object], mark: str
+) -> asyncio.Task[object]:
+    """Starts a create whose sandbox is there, and whose response is on the way."""
+    link.passing.clear()
+    making = asyncio.create_task(create)
+    while not await berth.sandboxes.list(labels={"mark": mark}):
+        await asyncio.sleep(0.01)
+    return making
+
+
+async def _closed(
+    link: Link, transport: AsyncTransport | Transport, close: Coroutine[object, object, None]
+) -> None:
+    """Closes a client while responses are on the way."""
+    closing = asyncio.create_task(close)
+    while not transport.closed:
+        await asyncio.sleep(0.01)
+    link.passing.set()
+    await closing
 
 
 class Looping(Agent):

@@ -43,7 +43,7 @@ export class BerthClient implements AsyncDisposable {
     return this.sessions.worker(workerId);
   }
 
-  /** Ends commands whose output is still being read, and the connection. Idempotent. */
+  /** Ends commands whose output is still being read, creates that still run, and the connection. Idempotent. */
   close(): Promise<void> {
     return this.connection.close();
   }

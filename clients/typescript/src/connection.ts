@@ -265,16 +265,40 @@ export class Connection {
   }
 
   /**
-   * Removes what a failed create may have made, if the caller gave it up or its time ran out: the request goes on because
-   * it has an id. The same request again returns what was made. That may take longer than a call may.
+   * Makes a call that creates something and has a request id, with retries as {@link again}. What it makes is removed if
+   * the caller gives the call up, its time runs out or the client is closed meanwhile; {@link close} waits for that.
    */
-  undo<T>(
-    error: unknown,
-    signal: AbortSignal | undefined,
-    create: Call<T>,
+  async create<T>(
+    call: Call<T>,
     remove: (made: T, options: CallOptions) => Promise<unknown>,
-  ): void {
-    if (!isGivenUp(error, signal)) return;
+    signal?: AbortSignal,
+    retryForMs?: number,
+  ): Promise<T> {
+    const stop = new AbortController();
+    const either = signal ? AbortSignal.any([signal, stop.signal]) : stop.signal;
+    const creating = this.again(call, either, retryForMs).catch((error: unknown) => {
+      if (isGivenUp(error, either)) this.#undo(call, remove);
+      throw error;
+    });
+    const end = {
+      end: async () => {
+        stop.abort(clientClosed());
+        await creating.catch(() => {});
+      },
+    };
+    this.adopt(end);
+    try {
+      return await creating;
+    } finally {
+      this.release(end);
+    }
+  }
+
+  /**
+   * Removes what a create has made that was given up: the request goes on because it has an id. The same request again
+   * returns what was made. That may take longer than a call may.
+   */
+  #undo<T>(create: Call<T>, remove: (made: T, options: CallOptions) => Promise<unknown>): void {
     const again = <R>(call: Call<R>) => this.again(call, undefined, undefined, NO_LIMIT);
     this.later(async () => {
       const made = await again(create);

@@ -77,6 +77,11 @@ export class Berth extends BerthClient {
         `"${endpoint.address}" is called without TLS, and so without the certificate of the profile: write https://.`,
       );
     }
+    if (access.tlsCa !== undefined && endpoint.baseUrl.startsWith("http://")) {
+      throw new AccessError(
+        `"${endpoint.address}" is called without TLS, and so without the tls-ca of the profile: write https://.`,
+      );
+    }
     const ca =
       tls.ca ?? (access.tlsCa === undefined ? undefined : readText("tls-ca of the profile", access.tlsCa));
     const authorities = ca === undefined ? {} : { ca: pem(ca) };

@@ -4,7 +4,13 @@ import { duration, specMessage } from "./convert.ts";
 import { nextStep, report, runEvent, runInfo } from "./convert-run.ts";
 import { type Subscription, subscribe } from "./subscription.ts";
 import type { NextStep, Report, RunEvent, RunInfo, SandboxSpec } from "./types.ts";
-import { type CreateRunRequestSchema, RunMessageRole, RunOnEnd, StepOutcome } from "./v1/run_pb.js";
+import {
+  type CreateRunRequestSchema,
+  type CreateRunResponse,
+  RunMessageRole,
+  RunOnEnd,
+  StepOutcome,
+} from "./v1/run_pb.js";
 
 const PAGE = 1000;
 
@@ -52,7 +58,9 @@ export class Runs {
     this.#connection = connection;
   }
 
-  /** Creates a run in state IDLE. An aborted create leaves nothing behind. */
+  /**
+   * Creates a run in state IDLE. A create that is aborted, or whose client is closed meanwhile, leaves nothing behind.
+   */
   create({ signal, ...options }: RunOptions & CallSettings = {}): Promise<RunInfo> {
     return createRun(this.#connection, createRunRequest(options, newRequestId()), signal);
   }
@@ -160,7 +168,7 @@ function stepFields(step: NextStep | number): { step: number; startId: string } 
   return typeof step === "number" ? { step, startId: "" } : { step: step.step, startId: step.startId };
 }
 
-/** Creates a run. If that is given up, removes the run later. */
+/** Creates a run. If that is given up, or the client is closed meanwhile, removes the run later. */
 export async function createRun(
   connection: Connection,
   request: MessageInitShape<typeof CreateRunRequestSchema>,
@@ -169,15 +177,10 @@ export async function createRun(
 ): Promise<RunInfo> {
   const { runs } = connection;
   const call = (options: object) => runs.createRun(request, options);
-  try {
-    return runInfo((await connection.again(call, signal, retryForMs)).run);
-  } catch (error) {
-    const removal = { requestId: newRequestId() };
-    connection.undo(error, signal, call, ({ run }, options) =>
-      runs.deleteRun({ ...removal, runId: run?.runId ?? "" }, options),
-    );
-    throw error;
-  }
+  const removal = { requestId: newRequestId() };
+  const remove = ({ run }: CreateRunResponse, options: object) =>
+    runs.deleteRun({ ...removal, runId: run?.runId ?? "" }, options);
+  return runInfo((await connection.create(call, remove, signal, retryForMs)).run);
 }
 
 /** The request that creates a run. */

@@ -3,6 +3,7 @@ import { duration, sandboxEvent, sandboxInfo, specMessage, stats } from "./conve
 import { Sandbox } from "./sandbox.ts";
 import { type Subscription, subscribe } from "./subscription.ts";
 import type { SandboxEvent, SandboxInfo, SandboxSpec, Stats } from "./types.ts";
+import type { CreateSandboxResponse } from "./v1/sandbox_pb.js";
 
 const PAGE = 1000;
 
@@ -16,7 +17,7 @@ export class Sandboxes {
 
   /**
    * Creates a sandbox that is ready to run commands. A missing image is pulled first. Unset options take the service's
-   * defaults. An aborted create leaves nothing behind.
+   * defaults. A create that is aborted, or whose client is closed meanwhile, leaves nothing behind.
    *
    * `sandboxId`: an id that you choose. Such a create is not retried if the connection breaks.
    *
@@ -29,18 +30,10 @@ export class Sandboxes {
     // Without a request id, an aborted create is canceled. Which sandbox the id names is not certain enough to delete
     // it.
     if (sandboxId !== "") return this.#sandbox(await this.#connection.once(call, signal));
-    try {
-      return this.#sandbox(await this.#connection.again(call, signal));
-    } catch (error) {
-      const removal = { requestId: newRequestId(), grace: duration(0) };
-      this.#connection.undo(error, signal, call, ({ sandbox }, settings) =>
-        this.#connection.sandboxes.deleteSandbox(
-          { ...removal, sandboxId: sandbox?.sandboxId ?? "" },
-          settings,
-        ),
-      );
-      throw error;
-    }
+    const removal = { requestId: newRequestId(), grace: duration(0) };
+    const remove = ({ sandbox }: CreateSandboxResponse, settings: object) =>
+      this.#connection.sandboxes.deleteSandbox({ ...removal, sandboxId: sandbox?.sandboxId ?? "" }, settings);
+    return this.#sandbox(await this.#connection.create(call, remove, signal));
   }
 
   /** An existing sandbox. Throws SANDBOX_NOT_FOUND. */

@@ -29,6 +29,7 @@ export async function saveAttachments(
   io: Io,
   attachments: readonly Attachment[],
   target: string,
+  signal?: AbortSignal,
 ): Promise<string[]> {
   const [first] = attachments;
   if (first === undefined) throw new Failed("the tool returned nothing to write to a file");
@@ -36,7 +37,7 @@ export async function saveAttachments(
     if (attachments.length > 1) throw several(attachments.length, "stdout");
     if (io.stdout.isTTY)
       throw new Failed("stdout is a terminal; it takes no binary data", { hint: "Name a file: -o FILE" });
-    await write(io.stdout, first.content);
+    await write(io.stdout, first.content, signal);
     return [];
   }
   if (!(await isDirectory(target))) {
@@ -70,7 +71,8 @@ async function isDirectory(target: string): Promise<boolean> {
 
 /** A free name that is nothing but a file name, whatever the sandbox called the attachment. */
 function fileName({ name, mediaType }: Attachment, taken: ReadonlySet<string>): string {
-  const extension = EXTENSIONS[mediaType] ?? ".bin";
+  const [type = ""] = mediaType.split(";", 1);
+  const extension = EXTENSIONS[type.trim().toLowerCase()] ?? ".bin";
   const safe =
     name
       .replace(/[^A-Za-z0-9._-]/g, "_")

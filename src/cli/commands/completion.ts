@@ -5,9 +5,9 @@ import { askService } from "../completion/live.ts";
 import { SCRIPTS, type Shell } from "../completion/scripts.ts";
 import { examples } from "../examples.ts";
 import { EXIT } from "../exit.ts";
-import { visible } from "../format.ts";
 import { type CommandHost, withClient } from "../host.ts";
 import { write } from "../io.ts";
+import { visible } from "../visible.ts";
 
 /** How long a service may take to list what it has. The shell waits meanwhile, and a second Tab asks again. */
 const ASK_TIMEOUT_MS = 1_000;

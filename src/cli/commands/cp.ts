@@ -11,8 +11,8 @@ import { examples } from "../examples.ts";
 import { EXIT, Failed } from "../exit.ts";
 import { reasonOf } from "../failure.ts";
 import { idValue } from "../flags.ts";
-import { visible } from "../format.ts";
 import { type ClientFlags, type CommandHost, serviceCommand, withClient } from "../host.ts";
+import { visible } from "../visible.ts";
 
 interface CpFlags extends ClientFlags {
   readonly user?: string;

@@ -74,11 +74,12 @@ export function doctorCommand(host: CommandHost): Command {
       host.action(async (flags: DoctorFlags, command: Command) => {
         host.interrupts.followOutput();
         const config = loadConfig({ flags: configFlags(command), env: host.io.env });
+        const { runs, ...address } = await diagnoseAddress(config, flags, host.io.env);
         const findings = [
           { subject: "node", status: "ok" as const, found: process.version },
-          await diagnoseAddress(config, flags, host.io.env),
+          { subject: "address", ...address },
           await diagnoseDataDir(config),
-          ...(await host.service.diagnose(config)),
+          ...(await host.service.diagnose(config, runs === true)),
         ];
         const ok = findings.every(({ status }) => status !== "missing");
         if (flags.json) await writeJson(host.io.stdout, { ok, findings });
@@ -99,37 +100,37 @@ function report(findings: readonly Finding[], ok: boolean): string {
   return `${table}${fixes.join("")}\n${ok ? "A service can run here: berth serve" : "Something is missing: see above."}\n`;
 }
 
-/** Whether the address is free, or used by a service, which may be the expected one. */
+/** Whether the address is free, or used by a service (`runs`), which may be the expected one. */
 async function diagnoseAddress(
   { listen, tlsCert }: Config,
   flags: DoctorFlags,
   env: Io["env"],
-): Promise<Finding> {
-  const subject = "address";
+): Promise<Omit<Finding, "subject"> & { readonly runs?: true }> {
   const text = formatListenAddress(listen);
   const problem = await bindProblem(listen);
-  if (problem === undefined) return { subject, status: "ok", found: `${text} is free` };
+  if (problem === undefined) return { status: "ok", found: `${text} is free` };
   const atPath = listen.kind === "unix" ? await diagnoseSocket(listen.path) : undefined;
-  if (atPath !== undefined) return { subject, ...atPath };
+  if (atPath !== undefined) return atPath;
   const another = "Choose another address, as: berth serve --listen 127.0.0.1:7071";
   if (problem.code !== "EADDRINUSE") {
     const found = `${text} cannot be listened on: ${problem.message}`;
-    return { subject, status: "missing", found, fix: another };
+    return { status: "missing", found, fix: another };
   }
   const presented = await presentedCertificate(parseServiceAddress(text));
   const found =
     presented === undefined
       ? await runningService(text, { token: accessOf({}, env).token })
       : await runningTlsService(text, flags, env);
-  if (found !== undefined)
-    return { subject, status: "ok", found: `a service runs on ${text} already, ${found}` };
+  const runs = (what: string) => {
+    return { status: "ok", found: `a service runs on ${text} already, ${what}`, runs: true } as const;
+  };
+  if (found !== undefined) return runs(found);
   if (presented === undefined)
-    return { subject, status: "missing", found: `another program uses ${text}`, fix: another };
+    return { status: "missing", found: `another program uses ${text}`, fix: another };
   // It shows its certificate to anyone, and answers only those whose own it trusts.
   if (tlsCert !== undefined && (await holdsCertificate(tlsCert, presented)))
-    return { subject, status: "ok", found: `a service runs on ${text} already, with this --tls-cert` };
+    return runs("with this --tls-cert");
   return {
-    subject,
     status: "missing",
     found: `a program that speaks TLS uses ${text}, and does not answer as Berth`,
     fix: `If it is Berth with --tls-client-ca, present a certificate that it trusts: berth doctor --client-cert FILE --client-key FILE\n${another}`,

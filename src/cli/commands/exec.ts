@@ -7,6 +7,7 @@ import {
   OnDisconnect,
 } from "../../../gen/ts/berth/v1/process_pb.js";
 import type { ServiceClient } from "../client.ts";
+import { remarkLine } from "../colour.ts";
 import { commandEnd } from "../command-end.ts";
 import { examples } from "../examples.ts";
 import { EXIT, UsageError } from "../exit.ts";
@@ -92,7 +93,7 @@ export function execCommand(host: CommandHost): Command {
           const stdin = stdinFor(host.io, flags.interactive === true);
           const status = await streamProcess(client, host.io, { request, stdin, json, signal });
           const { exitCode, remark } = commandEnd(status);
-          if (remark !== undefined) await write(host.io.stderr, `berth: ${remark}\n`);
+          if (remark !== undefined) await write(host.io.stderr, remarkLine(remark));
           return exitCode;
         });
       }),

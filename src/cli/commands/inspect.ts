@@ -11,11 +11,12 @@ import { complaint } from "../colour.ts";
 import { examples } from "../examples.ts";
 import { EXIT, UsageError } from "../exit.ts";
 import { reasonOf } from "../failure.ts";
-import { messageJson, visible } from "../format.ts";
+import { messageJson } from "../format.ts";
 import { type ClientFlags, type CommandHost, serviceCommand, withClient } from "../host.ts";
 import { safeJson, write, writeJson } from "../io.ts";
 import { everyPage } from "../list/pages.ts";
 import { parseTemplate } from "../list/template.ts";
+import { visible } from "../visible.ts";
 
 /** What an id refers to. */
 interface Found {
@@ -109,13 +110,13 @@ async function inspect(
     const one = await firstOf(finds, (find) => find(client, id, { signal }));
     if (one === undefined) missing.push(id);
     else if (format === undefined) found.push(one.json);
-    else if (format === "json") await writeJson(io.stdout, one.json);
+    else if (format === "json") await writeJson(io.stdout, one.json, signal);
     else {
       const template = parseTemplate<undefined>(format, { schema: one.schema, columns: [] });
-      await write(io.stdout, `${template.of({ item: undefined, json: one.json })}\n`);
+      await write(io.stdout, `${template.of({ item: undefined, json: one.json })}\n`, signal);
     }
   }
-  if (format === undefined) await write(io.stdout, `${safeJson(found, 2)}\n`);
+  if (format === undefined) await write(io.stdout, `${safeJson(found, 2)}\n`, signal);
   for (const id of missing) {
     const what =
       type === undefined ? `nothing with the id ${visible(id)}` : `no ${type} with the id ${visible(id)}`;

@@ -7,6 +7,7 @@ import {
 } from "../../../gen/ts/berth/v1/process_pb.js";
 import { parseCount } from "../../config/values.ts";
 import type { ServiceClient } from "../client.ts";
+import { remarkLine } from "../colour.ts";
 import { commandEnd } from "../command-end.ts";
 import { examples } from "../examples.ts";
 import { EXIT, UsageError } from "../exit.ts";
@@ -55,7 +56,7 @@ export function logsCommand(host: CommandHost): Command {
           const exited = await show(client, host, process, choose(process), flags.json === true);
           if (exited === undefined) return EXIT.ok;
           const { exitCode, remark } = commandEnd(exited);
-          if (remark !== undefined) await write(host.io.stderr, `berth: ${remark}\n`);
+          if (remark !== undefined) await write(host.io.stderr, remarkLine(remark));
           return exitCode;
         });
       }),

@@ -9,10 +9,11 @@ import {
 import { quoteIfNeeded } from "../../base/shell-quote.ts";
 import type { Tone } from "../colour.ts";
 import { examples } from "../examples.ts";
-import { formatAge, formatSize, formatWord, visible } from "../format.ts";
+import { formatAge, formatSize, formatWord } from "../format.ts";
 import type { CommandHost } from "../host.ts";
 import { type ListCall, type ListFlags, type ListKind, listAction, listCommand } from "../list/list.ts";
 import { everyPage } from "../list/pages.ts";
+import { visible } from "../visible.ts";
 
 const MAX_COMMAND = 80;
 

@@ -3,6 +3,7 @@ import type { Command } from "commander";
 import { SandboxSchema } from "../../../gen/ts/berth/v1/sandbox_pb.js";
 import { newId } from "../../base/ids.ts";
 import type { ServiceClient } from "../client.ts";
+import { remarkLine } from "../colour.ts";
 import { commandEnd } from "../command-end.ts";
 import { examples } from "../examples.ts";
 import { EXIT } from "../exit.ts";
@@ -71,7 +72,7 @@ export function runCommand(host: CommandHost): Command {
             const stdin = stdinFor(host.io, flags.interactive === true);
             const status = await streamProcess(client, host.io, { request, stdin, json, signal });
             const { exitCode, remark } = commandEnd(status);
-            if (remark !== undefined) await write(host.io.stderr, `berth: ${remark}\n`);
+            if (remark !== undefined) await write(host.io.stderr, remarkLine(remark));
             return exitCode;
           } finally {
             await deleteQuietly(client, host, sandboxId, made);
@@ -96,7 +97,9 @@ async function deleteQuietly(
     const failure = callFailure(error, client.address, EXIT.failed);
     const why = failure instanceof Error ? failure.message : String(failure);
     io.stderr.write(
-      `berth: the sandbox ${sandboxId} could not be deleted (${why}). Delete it with: berth rm ${sandboxId}\n`,
+      remarkLine(
+        `the sandbox ${sandboxId} could not be deleted (${why}). Delete it with: berth rm ${sandboxId}`,
+      ),
     );
   }
 }

@@ -17,11 +17,12 @@ import { forEachId } from "../each.ts";
 import { examples } from "../examples.ts";
 import { EXIT } from "../exit.ts";
 import { collect, wordValues } from "../flags.ts";
-import { formatAge, formatTable, formatWord, messageJson, visible } from "../format.ts";
+import { formatAge, formatTable, formatWord, messageJson } from "../format.ts";
 import { type ClientFlags, type CommandHost, clientCommand, withClient } from "../host.ts";
 import { write, writeJson } from "../io.ts";
 import { type ListCall, type ListFlags, type ListKind, listAction, listCommand } from "../list/list.ts";
 import { everyPage } from "../list/pages.ts";
+import { visible } from "../visible.ts";
 
 /** `berth runs`: manages the runs that the service supervises. */
 export function runsCommand(host: CommandHost): Command {
@@ -95,9 +96,10 @@ function showCommand(host: CommandHost): Command {
         withClient(host, flags, EXIT.failed, async (client) => {
           const answer = await client.runs.getRun({ runId }, { signal: host.interrupts.signal });
           const { run } = answer;
-          if (flags.json) await writeJson(host.io.stdout, messageJson(GetRunResponseSchema, answer));
+          const { signal } = host.interrupts;
+          if (flags.json) await writeJson(host.io.stdout, messageJson(GetRunResponseSchema, answer), signal);
           else if (run)
-            await write(host.io.stdout, formatTable(["WHAT", "VALUE"], details(run)) + stepsOf(run));
+            await write(host.io.stdout, formatTable(["WHAT", "VALUE"], details(run)) + stepsOf(run), signal);
           return EXIT.ok;
         }),
       ),

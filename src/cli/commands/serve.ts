@@ -9,7 +9,7 @@ import { examples } from "../examples.ts";
 import { EXIT, Failed, Interrupted } from "../exit.ts";
 import type { CommandHost } from "../host.ts";
 import type { Io } from "../io.ts";
-import type { RunningService, ServiceParts } from "../service.ts";
+import type { RunningService } from "../service.ts";
 
 /** `berth serve`: runs the service until it is stopped. */
 export function serveCommand(host: CommandHost): Command {
@@ -41,7 +41,8 @@ export function serveCommand(host: CommandHost): Command {
         for (const misspelled of misspelledVariables(host.io.env)) {
           logger.warn(misspelled, "no option has this environment variable; it looks like a misspelling");
         }
-        const service = await start(host.service, config, logger);
+        const service = await start(host, config, logger);
+        if (service === undefined) return EXIT.ok;
         const { address, engine } = service;
         host.io.stdout.write(
           `berth listens on ${address}; engine ${engine.name} ${engine.version}, isolation: ${describeIsolation(engine.isolation)}\n`,
@@ -71,10 +72,19 @@ async function createLogger({ logLevel, logFormat }: Config, { stderr, env }: Io
   return serviceLog(options, prettyFactory({ colorize, singleLine: true, translateTime: "SYS:HH:MM:ss.l" }));
 }
 
-async function start(parts: ServiceParts, config: Config, logger: Logger): Promise<RunningService> {
+/** Starts the service. Undefined: a signal stopped it before. */
+async function start(
+  { service, interrupts: { signal } }: CommandHost,
+  config: Config,
+  logger: Logger,
+): Promise<RunningService | undefined> {
   try {
-    return await parts.start(config, logger);
+    return await service.start(config, logger, signal);
   } catch (error) {
+    if (signal.aborted) {
+      logger.info({ reason: await untilAborted(signal) }, "stopped before it had started");
+      return undefined;
+    }
     if (!(error instanceof BerthError)) throw error;
     // The message says that details are in the log.
     if (error.reason === "INTERNAL") logger.error({ err: error }, "the service could not start");

@@ -5,10 +5,10 @@ import type { ServiceClient } from "../client.ts";
 import { examples } from "../examples.ts";
 import { EXIT, Failed, Interrupted, UsageError } from "../exit.ts";
 import { type WorkerFlags, workerCommand, workerOf } from "../flags.ts";
-import { visible } from "../format.ts";
 import { type CommandHost, withClient } from "../host.ts";
 import { type Io, write, writeJson } from "../io.ts";
 import { bridgeView, type ViewRequest } from "../view/bridge.ts";
+import { visible } from "../visible.ts";
 
 interface ViewFlags extends WorkerFlags {
   readonly port?: string;

@@ -27,11 +27,12 @@ import {
   workerCommand,
   workerOf,
 } from "../flags.ts";
-import { formatRemaining, formatWord, messageJson, visible } from "../format.ts";
+import { formatRemaining, formatWord, messageJson } from "../format.ts";
 import { type CommandHost, withClient } from "../host.ts";
 import { type Io, write, writeJson } from "../io.ts";
 import { type ListCall, type ListFlags, type ListKind, listAction, listCommand } from "../list/list.ts";
 import { everyPage } from "../list/pages.ts";
+import { visible } from "../visible.ts";
 import { viewCommand } from "./session-view.ts";
 
 interface CreateFlags extends WorkerFlags, SecretFlags {

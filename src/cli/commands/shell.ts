@@ -1,6 +1,7 @@
 import { durationFromMs } from "@bufbuild/protobuf/wkt";
 import type { Command } from "commander";
 import { MAX_DURATION_MS } from "../../config/values.ts";
+import { remarkLine } from "../colour.ts";
 import { commandEnd } from "../command-end.ts";
 import { examples } from "../examples.ts";
 import { EXIT, Failed } from "../exit.ts";
@@ -60,7 +61,7 @@ export function shellCommand(host: CommandHost): Command {
           const { exitCode, remark } = commandEnd(status);
           if (remark !== undefined) {
             terminal.breakLine();
-            await write(host.io.stderr, `berth: ${remark}\n`);
+            await write(host.io.stderr, remarkLine(remark));
           }
           return exitCode;
         });

@@ -10,9 +10,10 @@ import {
 } from "../../../gen/ts/berth/v1/sandbox_pb.js";
 import { examples } from "../examples.ts";
 import { EXIT } from "../exit.ts";
-import { formatDuration, formatSize, formatTable, formatWord, messageJson, visible } from "../format.ts";
+import { formatDuration, formatSize, formatTable, formatWord, messageJson } from "../format.ts";
 import { type ClientFlags, type CommandHost, clientCommand, withClient } from "../host.ts";
 import { write, writeJson } from "../io.ts";
+import { visible } from "../visible.ts";
 
 const MAX_WAITING = 10;
 const MAX_MESSAGE = 200;

@@ -5,10 +5,11 @@ import { complaint } from "../colour.ts";
 import { examples } from "../examples.ts";
 import { EXIT, Failed, UsageError } from "../exit.ts";
 import { flagValue } from "../flags.ts";
-import { formatDuration, visible } from "../format.ts";
+import { formatDuration } from "../format.ts";
 import type { CommandHost } from "../host.ts";
 import { write } from "../io.ts";
 import { addListFlags, type ListForm, printerFor } from "../list/list.ts";
+import { visible } from "../visible.ts";
 
 const DAY_MS = 24 * 3600 * 1000;
 const MAX_EXPIRES_MS = 3650 * DAY_MS;
@@ -118,7 +119,7 @@ function lsCommand(host: CommandHost): Command {
     .action(
       host.action(async (flags: LsFlags) => {
         host.interrupts.followOutput();
-        const print = printerFor(host.io, flags, TOKENS);
+        const print = printerFor(host, flags, TOKENS);
         const file = fileOf(flags, host);
         const { readTokenFile } = await import("../../tenants/live-tokens.ts");
         const { tokens } = await explained(readTokenFile(file));

@@ -14,11 +14,12 @@ import { saveAttachments } from "../attachments/save.ts";
 import { examples } from "../examples.ts";
 import { EXIT, Failed } from "../exit.ts";
 import { durationValue, toolParams, type WorkerFlags, workerCommand, workerOf } from "../flags.ts";
-import { messageJson, visible } from "../format.ts";
+import { messageJson } from "../format.ts";
 import { type CommandHost, withClient } from "../host.ts";
 import { type Io, write, writeJson } from "../io.ts";
 import { type ListKind, listAction, listCommand } from "../list/list.ts";
 import { everyPage } from "../list/pages.ts";
+import { visible } from "../visible.ts";
 
 interface RunFlags extends WorkerFlags {
   readonly timeout?: string;
@@ -97,20 +98,20 @@ function runCommand(host: CommandHost): Command {
         return withClient(host, flags, EXIT.failed, async (client) => {
           const { io, interrupts } = host;
           let wrote = false;
-          for await (const item of client.sessions.executeToolStream(request, {
-            signal: interrupts.signal,
-          })) {
-            if (flags.json) await writeJson(io.stdout, messageJson(ExecuteToolStreamResponseSchema, item));
+          const { signal } = interrupts;
+          for await (const item of client.sessions.executeToolStream(request, { signal })) {
+            if (flags.json)
+              await writeJson(io.stdout, messageJson(ExecuteToolStreamResponseSchema, item), signal);
             const { event } = item;
             if (event.case === "output") {
               wrote = true;
               const stream = event.value.stream === OutputStream.STDERR ? io.stderr : io.stdout;
-              if (!flags.json) await write(stream, event.value.data);
+              if (!flags.json) await write(stream, event.value.data, signal);
             } else if (event.case === "response") {
               // With `-o -`, stdout contains only the attachment.
               const quiet = flags.json === true || flags.output === "-";
-              const exitCode = await tellEnd(io, event.value, { quiet, wrote });
-              await takeAttachments(io, event.value, flags);
+              const exitCode = await tellEnd(io, event.value, { quiet, wrote, signal });
+              await takeAttachments(io, event.value, flags, signal);
               return exitCode;
             }
           }
@@ -124,7 +125,11 @@ function runCommand(host: CommandHost): Command {
 async function tellEnd(
   io: Io,
   { code, message, data }: ExecuteToolResponse,
-  { quiet, wrote }: { readonly quiet: boolean; readonly wrote: boolean },
+  {
+    quiet,
+    wrote,
+    signal,
+  }: { readonly quiet: boolean; readonly wrote: boolean; readonly signal: AbortSignal },
 ): Promise<number> {
   const returned = data ? toJson(ValueSchema, data) : null;
   const exitCode = numberIn(returned, "exit_code");
@@ -133,7 +138,8 @@ async function tellEnd(
       io.stderr,
       "berth: the session was lost before this call and has been restarted: what it held is gone\n",
     );
-  if (!quiet && !wrote && exitCode === undefined && returned !== null) await writeJson(io.stdout, returned);
+  if (!quiet && !wrote && exitCode === undefined && returned !== null)
+    await writeJson(io.stdout, returned, signal);
   const exception = exceptionIn(returned);
   if (!quiet && wrote && exception !== undefined) await write(io.stderr, `${exception}\n`);
   if (code === 0) return exitCode ?? (exception === undefined ? EXIT.ok : EXIT.failed);
@@ -145,12 +151,13 @@ async function takeAttachments(
   io: Io,
   { code, attachments }: ExecuteToolResponse,
   flags: RunFlags,
+  signal: AbortSignal,
 ): Promise<void> {
   // If the tool failed, its failure is already printed.
   if (flags.output !== undefined && (attachments.length > 0 || code === 0)) {
-    for (const file of await saveAttachments(io, attachments, flags.output))
+    for (const file of await saveAttachments(io, attachments, flags.output, signal))
       await write(io.stderr, `${visible(file)}\n`);
-  } else if (!flags.json) await showAttachments(io, attachments);
+  } else if (!flags.json) await showAttachments(io, attachments, signal);
 }
 
 const TIMED_OUT = 5006;

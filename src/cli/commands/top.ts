@@ -102,7 +102,7 @@ export function topCommand(host: CommandHost): Command {
     )
     .action(
       host.action(async (ids: string[], flags: TopFlags) => {
-        const print = printerFor(host.io, flags, ROWS);
+        const print = printerFor(host, flags, ROWS);
         const labels = keyValues("--label", flags.label);
         if (ids.length > 0 && flags.label !== undefined)
           throw new UsageError("--label and ids exclude each other: each says which sandboxes");

@@ -3,9 +3,9 @@ import type { ServiceClient } from "../client.ts";
 import { examples } from "../examples.ts";
 import { EXIT } from "../exit.ts";
 import { explainedFailure } from "../failure.ts";
-import { visible } from "../format.ts";
 import { type ClientFlags, type CommandHost, clientCommand, withClient } from "../host.ts";
 import { write, writeJson } from "../io.ts";
+import { visible } from "../visible.ts";
 
 /** How long the service may take to answer. */
 const ANSWER_TIMEOUT_MS = 10_000;

@@ -8,7 +8,7 @@ import {
 } from "../../../gen/ts/berth/v1/sandbox_pb.js";
 import { parseDuration } from "../../config/values.ts";
 import type { ServiceClient } from "../client.ts";
-import { complaint } from "../colour.ts";
+import { complaint, remarkLine } from "../colour.ts";
 import { commandEnd } from "../command-end.ts";
 import { examples } from "../examples.ts";
 import { EXIT, Failed } from "../exit.ts";
@@ -99,7 +99,7 @@ async function waitFor(
     }
     if (json) await writeJson(io.stdout, end.json);
     else await write(io.stdout, `${end.text}\n`);
-    if (end.remark !== undefined) await write(io.stderr, `berth: ${end.remark}\n`);
+    if (end.remark !== undefined) await write(io.stderr, remarkLine(end.remark));
   }
   return exitCode;
 }
@@ -161,24 +161,32 @@ async function terminationOf(
     if (sandbox === undefined) throw new Error("the service answered without a sandbox");
     return sandbox;
   };
-  let sandbox = await read();
+  const { generation, termination } = await read();
+  if (termination) return termination;
+  /** How it ended, if its id is still its own. */
+  const ownEnd = async () => {
+    const now = await read();
+    return now.generation === generation ? now.termination : undefined;
+  };
   for (let failures = 0; ; ) {
     // Leaving the loop does not end the call, so abort it.
     const leave = new AbortController();
     try {
-      if (failures > 0) sandbox = await read();
-      if (sandbox.termination) return sandbox.termination;
+      const ended = failures > 0 ? await ownEnd() : undefined;
+      if (ended) return ended;
       const call = { signal: AbortSignal.any([signal, leave.signal]) };
       // Starts with the oldest kept event, so that events since the read above are included.
       for await (const { item } of client.sandboxes.watchEvents({ sandboxId }, call)) {
         failures = 0;
         if (item.case === "event") {
-          const { type, generation, termination } = item.value;
-          const isEnd = type === SandboxEventType.TERMINATED && generation === sandbox.generation;
-          if (isEnd && termination) return termination;
+          const event = item.value;
+          const isEnd = event.type === SandboxEventType.TERMINATED && event.generation === generation;
+          if (isEnd && event.termination) return event.termination;
+          // Its end came before, and is no longer in the history.
+          if (event.generation > generation) throw replaced(sandboxId);
         } else if (item.case === "trimmed") {
-          const { termination } = await read();
-          if (termination) return termination;
+          const ended = await ownEnd();
+          if (ended) return ended;
         }
       }
       throw new Error("the service ended the stream of events");
@@ -188,6 +196,11 @@ async function terminationOf(
       leave.abort();
     }
   }
+}
+
+function replaced(sandboxId: string): Failed {
+  const message = `${sandboxId} was replaced by another sandbox, and how it ended is no longer known`;
+  return new Failed(message, { exitCode: EXIT.noCommand });
 }
 
 function exitCodeOf(cause: TerminationCause): number {

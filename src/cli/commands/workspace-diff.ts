@@ -9,9 +9,10 @@ import {
 } from "../../../gen/ts/berth/v1/workspace_pb.js";
 import { examples } from "../examples.ts";
 import { EXIT, Failed } from "../exit.ts";
-import { formatSize, formatWord, messageJson, visible } from "../format.ts";
+import { formatSize, formatWord, messageJson } from "../format.ts";
 import { type ClientFlags, type CommandHost, clientCommand, withClient } from "../host.ts";
 import { write, writeJson } from "../io.ts";
+import { visible } from "../visible.ts";
 
 /** The exit code of `--exit-code` if there are differences, as with `diff`. */
 const DIFFER = 1;

@@ -19,15 +19,17 @@ import {
   WorkspaceSchema,
 } from "../../../gen/ts/berth/v1/workspace_pb.js";
 import type { ServiceClient } from "../client.ts";
+import { remarkLine } from "../colour.ts";
 import { feeding, inMessages } from "../copy/local-file.ts";
 import { examples } from "../examples.ts";
 import { EXIT, Failed, UsageError } from "../exit.ts";
-import { formatSize, formatWord, messageJson, visible } from "../format.ts";
+import { formatSize, formatWord, messageJson } from "../format.ts";
 import { type ClientFlags, type CommandHost, clientCommand, serviceCommand, withClient } from "../host.ts";
 import { write, writeJson } from "../io.ts";
 import { type ListKind, listAction, listCommand } from "../list/list.ts";
 import { everyPage } from "../list/pages.ts";
 import { addSpecFlags, type SpecFlags, specOf } from "../spec-flags.ts";
+import { visible } from "../visible.ts";
 import { diffCommand } from "./workspace-diff.ts";
 
 /** `berth workspace export`: writes a workspace to stdout as a tar. */
@@ -328,7 +330,7 @@ function act<D extends DescMessage, F extends object>(
 }
 
 function complaint({ workspaceId, path, message }: BrokenWorkspace): string {
-  return `berth: ${workspaceId === "" ? path : visible(workspaceId)}: ${message}\n`;
+  return remarkLine(`${visible(workspaceId === "" ? path : workspaceId)}: ${message}`);
 }
 
 function details(workspace: Workspace): string {

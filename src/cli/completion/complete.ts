@@ -44,7 +44,7 @@ const NOTHING: Completion = { candidates: [], files: false };
  * Placeholders of values that are local files. Those of the service's options are in capitals. Files in a sandbox have
  * other placeholders.
  */
-const FILE = /^(path|file|source|target|FILE|DIR|PATH)$/;
+const FILE = /^(path|file|source|target|FILE|DIR|PATH|FILE\|DIR)$/;
 
 /** Completes the last of the words after the program's name. It never fails: unknown input gets no candidates. */
 export async function complete(words: readonly string[], sources: Sources): Promise<Completion> {

@@ -7,8 +7,8 @@ import { type ByteString, fromBytes, fromText, toBytes, toText } from "../../bas
 import type { TarEntry } from "../../files/tar/tar-entry.ts";
 import { finishDirectories, unpackEntries } from "../../files/unpack-entries.ts";
 import { Failed } from "../exit.ts";
-import { visible } from "../format.ts";
 import { write } from "../io.ts";
+import { visible } from "../visible.ts";
 import { type Chunks, statIfThere, writeLocalFile } from "./local-file.ts";
 import { inside, type LocalPlace, nameOf, type SandboxPlace } from "./place.ts";
 import { type CopyParts, type OnLeftOut, statRemote } from "./upload.ts";

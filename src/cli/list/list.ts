@@ -85,7 +85,7 @@ export function listAction<A extends DescMessage, T extends DescMessage, F exten
     const args = given.slice(0, -2) as (string | undefined)[];
     const { idOf, columns, item: schema } = kind;
     const jsonOf = (item: MessageShape<T>) => messageJson(schema, item);
-    const print = printerFor<MessageShape<T>>(host.io, flags, { schema, jsonOf, idOf, columns });
+    const print = printerFor<MessageShape<T>>(host, flags, { schema, jsonOf, idOf, columns });
     return withClient(host, flags, EXIT.failed, async (client) => {
       const answer = await read(client, { args, flags, signal: host.interrupts.signal });
       await print(kind.itemsOf(answer), () => messageJson(kind.answer, answer));
@@ -100,7 +100,7 @@ type Print<T> = (items: readonly T[], whole: () => unknown) => Promise<void>;
 
 /** How the flags say to print a list. @throws UsageError before anything is read */
 export function printerFor<T>(
-  io: CommandHost["io"],
+  { io, interrupts: { signal } }: CommandHost,
   { json, quiet, format }: Pick<ListFlags, "json" | "quiet" | "format">,
   form: ListForm<T>,
 ): Print<T> {
@@ -108,11 +108,11 @@ export function printerFor<T>(
   if ([json, quiet, format !== undefined].filter(Boolean).length > 1) {
     throw new UsageError("--json, --quiet and --format exclude each other: each says what is written");
   }
-  if (json) return (_, whole) => writeJson(stdout, whole());
+  if (json) return (_, whole) => writeJson(stdout, whole(), signal);
   const textOf = quiet
     ? (items: readonly T[]) => items.map((item) => `${form.idOf(item)}\n`).join("")
     : formatOf(format ?? "table", form, io);
-  return (items) => write(stdout, textOf(items));
+  return (items) => write(stdout, textOf(items), signal);
 }
 
 function formatOf<T>(

@@ -1,7 +1,7 @@
 import type { DescField, DescMessage } from "@bufbuild/protobuf";
 import { UsageError } from "../exit.ts";
-import { visible } from "../format.ts";
 import { safeJson } from "../io.ts";
+import { visible } from "../visible.ts";
 
 /** What a template refers to. */
 export interface TemplateSubject<T> {

@@ -1,4 +1,5 @@
 import { type Finding, yesOrLimited } from "../../base/diagnosis.ts";
+import { SILENT } from "../../base/logger.ts";
 import type { EngineInfo } from "../port.ts";
 import { describeIsolation } from "../port.ts";
 import { systemArguments } from "./arguments.ts";
@@ -67,7 +68,7 @@ async function tryFilter(
   try {
     if (runtime?.filterFiles !== undefined) await probeEntry(identity, runtime.filterFiles.entry);
   } finally {
-    await new Janitor(runtime?.path, homes).finish();
+    await new Janitor(runtime?.path, homes, SILENT).finish();
   }
 }
 

@@ -43,6 +43,8 @@ export interface BubblewrapEngineOptions {
   readonly rootfs?: string;
   /** Directories whose subdirectories may be mounted, and which may be mounted themselves. Default none. */
   readonly allowedHostPaths?: readonly string[];
+  /** Directories of Berth. Callers may mount none of them, nor what is above or below. Default none. */
+  readonly hiddenHostPaths?: readonly string[];
   /** How long a sandbox may take to become ready, in milliseconds. Default 30 s. */
   readonly readyMs?: number;
   /** Default: the defaults of {@link OrphanedPipes}. */
@@ -93,7 +95,8 @@ export class BubblewrapEngine implements Engine {
     this.#requireImage(spec.image);
     requireCapabilities(spec, setup.program);
     if (!isSandboxUser(spec.user)) throw noSuchUser("spec.user");
-    const mounts = await openMounts(spec.mounts, this.#options.allowedHostPaths ?? [], setup.identity);
+    const { allowedHostPaths: allowed = [], hiddenHostPaths: hidden = [] } = this.#options;
+    const mounts = await openMounts(spec.mounts, { allowed, hidden }, setup.identity);
     try {
       const creating = this.#create(spec, setup, mounts, signal);
       this.#starting.add(creating);
@@ -229,7 +232,7 @@ export class BubblewrapEngine implements Engine {
 
   #open(): Promise<BubblewrapSetup> {
     if (this.#setup === undefined) {
-      const opening = openSetup(this.#options.rootfs ?? "/").catch((error: unknown) => {
+      const opening = openSetup(this.#options.rootfs ?? "/", this.#options.logger).catch((error: unknown) => {
         this.#setup = undefined;
         throw translateError(error, "checking this machine");
       });

@@ -1,6 +1,7 @@
 import { type ChildProcess, spawn } from "node:child_process";
 import { once } from "node:events";
 import { randomBase32 } from "../../base/ids.ts";
+import type { Logger } from "../../base/logger.ts";
 import { isAlive } from "../outside/host-process.ts";
 import { HOST_ENV } from "./sandbox-user.ts";
 
@@ -33,15 +34,23 @@ while [ $n -lt 300 ]; do
 done 2>/dev/null
 [ -z "$runtime" ] || rm -rf -- "$runtime"`;
 
+const LOST =
+  "nothing cleans up if this service is killed: paused sandboxes may stay frozen in memory, its directory and control groups stay until the next start. Restart the service when you can";
+
 /** Cleans up after the service, even if the service was killed. */
 export class Janitor {
   readonly #child: ChildProcess;
+  #isFinishing = false;
 
   /**
    * @param runtimeDir removed with its contents; undefined if there is none.
    * @param homes removed, with the control groups directly below them.
+   * @param logger gets a warning if it cannot be started, or ends before the service.
    */
-  constructor(runtimeDir: string | undefined, homes: readonly string[]) {
+  constructor(runtimeDir: string | undefined, homes: readonly string[], logger: Logger) {
+    const lost = (err: Error): void => {
+      if (!this.#isFinishing) logger.warn({ err }, LOST);
+    };
     this.#child = spawn("/bin/sh", ["-c", SCRIPT, "berth-janitor", runtimeDir ?? "", ...homes], {
       stdio: ["pipe", "ignore", "ignore"],
       env: HOST_ENV,
@@ -50,7 +59,8 @@ export class Janitor {
       detached: true,
     });
     this.#child.unref();
-    this.#child.on("error", () => {});
+    this.#child.once("error", lost);
+    this.#child.once("exit", (code, signal) => lost(new Error(`the janitor ended with ${signal ?? code}`)));
     this.#child.stdin?.on("error", () => {});
     (this.#child.stdin as unknown as { unref?(): void } | null)?.unref?.();
   }
@@ -62,6 +72,7 @@ export class Janitor {
 
   /** Cleans up now. Resolves when done. */
   async finish(): Promise<void> {
+    this.#isFinishing = true;
     if (this.#child.exitCode !== null || this.#child.signalCode !== null) return;
     this.#child.ref();
     const exited = once(this.#child, "exit");

@@ -23,12 +23,12 @@ export interface OpenMount {
  */
 export async function openMounts(
   mounts: readonly EngineMount[],
-  allowedRoots: readonly string[],
+  { allowed, hidden }: { readonly allowed: readonly string[]; readonly hidden: readonly string[] },
   identity: Identity,
 ): Promise<OpenMount[]> {
   const opened: OpenMount[] = [];
   try {
-    for (const { hostPath, target, readOnly, giveToUser } of await checkMounts(mounts, allowedRoots, [])) {
+    for (const { hostPath, target, readOnly, giveToUser } of await checkMounts(mounts, allowed, hidden)) {
       const fd = openSync(hostPath, O_PATH | constants.O_DIRECTORY | constants.O_NOFOLLOW);
       opened.push({ fd, hostPath, target, readOnly });
       const opener = `/proc/self/fd/${fd}`;

@@ -1,6 +1,7 @@
 import { closeSync, readdirSync, readFileSync } from "node:fs";
 import { rmdir } from "node:fs/promises";
 import path from "node:path";
+import type { Logger } from "../../base/logger.ts";
 import { groupDirectories } from "../outside/cgroup.ts";
 import type { EngineInfo } from "../port.ts";
 import { systemArguments } from "./arguments.ts";
@@ -42,7 +43,7 @@ export interface BubblewrapSetup {
  * Checks, by creating one, that sandboxes can be created here, and prepares the machine.
  * @throws BwrapProblem that says what is missing and how to fix it.
  */
-export async function openSetup(rootfs: string): Promise<BubblewrapSetup> {
+export async function openSetup(rootfs: string, logger: Logger): Promise<BubblewrapSetup> {
   const program = await findBwrap();
   const identity = sandboxIdentity();
   const system = systemArguments(rootfs);
@@ -51,7 +52,7 @@ export async function openSetup(rootfs: string): Promise<BubblewrapSetup> {
   const groups = await findControlGroups(name, identity);
   const filter = findFilter();
   const runtime = await createRuntimeDir(name, rootfs, typeof filter === "string" ? undefined : filter);
-  const janitor = new Janitor(runtime.path, groups.homes);
+  const janitor = new Janitor(runtime.path, groups.homes, logger);
   try {
     if (runtime.filterFiles !== undefined) await probeEntry(identity, runtime.filterFiles.entry);
   } catch (error) {

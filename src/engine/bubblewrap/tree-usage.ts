@@ -1,5 +1,5 @@
 import { readFileSync } from "node:fs";
-import { childrenOf, Slices, statOf, threadsOf } from "../outside/host-process.ts";
+import { childrenOf, scanTurns, statOf, threadsOf } from "../outside/host-process.ts";
 import type { EngineUsage } from "../port.ts";
 
 /** Clock ticks per second in /proc: the same on every Linux that Node runs on. */
@@ -25,14 +25,14 @@ export async function usageOfTree(roots: readonly number[]): Promise<EngineUsage
   const usage = { memoryBytes: 0, cpuNanos: 0, pids: 0 };
   const seen = new Set<number>();
   const left = [...roots];
-  const slices = new Slices();
   for (let pid = left.pop(); pid !== undefined; pid = left.pop()) {
     const fields = statOf(pid);
     if (fields === undefined || seen.has(pid)) continue;
     seen.add(pid);
     const threads = Number(fields[17]);
     for (const thread of threads > 1 ? threadsOf(pid) : [pid]) {
-      if (slices.over) await slices.rest();
+      const turn = scanTurns.enter();
+      if (turn) await turn;
       left.push(...childrenOf(pid, thread));
     }
     const ticks = fields.slice(11, 15).reduce((sum, field) => sum + Number(field), 0);

@@ -90,9 +90,11 @@ export class Daemon {
   }
 
   /** Whether it is Podman's service, whose version of Docker's API has differences. */
-  async isPodman(): Promise<boolean> {
+  async isPodman(signal?: AbortSignal): Promise<boolean> {
     if (this.#isPodman === undefined) {
-      const { Components } = await this.call("asking for its version", (docker) => docker.version());
+      const { Components } = await this.call("asking for its version", (docker) => docker.version(), {
+        signal,
+      });
       this.#isPodman = Components?.some(({ Name }) => Name === "Podman Engine") ?? false;
     }
     return this.#isPodman;

@@ -103,6 +103,8 @@ export interface DockerEngineOptions {
   readonly host?: string;
   /** Directories whose subdirectories may be mounted, and which may be mounted themselves. Default none. */
   readonly allowedHostPaths?: readonly string[];
+  /** Directories of Berth. Callers may mount none of them, nor what is above or below. Default none. */
+  readonly hiddenHostPaths?: readonly string[];
   /** OCI runtimes that a spec may name, with the isolation each gives. Default none. */
   readonly allowedRuntimes?: Readonly<Record<string, IsolationLevel>>;
   /**
@@ -135,7 +137,7 @@ export class DockerEngine implements Engine {
   readonly #images: Images;
   readonly #maker: ContainerMaker;
   readonly #egress: Egress;
-  readonly #stage = new MountStage();
+  readonly #stage: MountStage;
   /** Default users of containers' commands. A missing one is read from its container. */
   readonly #users = new Map<string, string>();
   /** Containers that accept more mounts, until they are first used. */
@@ -170,6 +172,7 @@ export class DockerEngine implements Engine {
     });
     this.#maker = new ContainerMaker(this.#daemon, options.logger, this.#timeouts);
     this.#egress = new Egress(this.#daemon, options.logger);
+    this.#stage = new MountStage(options.logger);
     const { pipesDir } = options;
     // A daemon on the network shares no files with the service.
     if (pipesDir !== undefined && this.#daemon.socketPath !== undefined)
@@ -187,7 +190,7 @@ export class DockerEngine implements Engine {
   async info(signal?: AbortSignal): Promise<EngineInfo> {
     const runtimes = this.#options.allowedRuntimes ?? {};
     // The firewall rules are for Docker's bridge. They are not known to work with Podman.
-    const egress = !(await this.#daemon.isPodman()) && (await this.#egress.available());
+    const egress = !(await this.#daemon.isPodman(signal)) && (await this.#egress.available());
     this.#info = await readInfo(
       this.#daemon,
       { runtimes, egress, egressDomains: this.#seesProcesses },
@@ -438,8 +441,9 @@ export class DockerEngine implements Engine {
   async #checkMounts(mounts: readonly EngineMount[]): Promise<readonly HostMount[]> {
     if (mounts.length === 0) return [];
     const { socketPath } = this.#daemon;
+    const { allowedHostPaths = [], hiddenHostPaths = [] } = this.#options;
     if (socketPath !== undefined)
-      return checkMounts(mounts, this.#options.allowedHostPaths ?? [], [socketPath]);
+      return checkMounts(mounts, allowedHostPaths, [socketPath, ...hiddenHostPaths]);
     throw new BerthError(
       "UNSUPPORTED",
       "Mounts need a Docker daemon on the machine of the service: paths cannot be checked elsewhere.",

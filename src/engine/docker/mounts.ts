@@ -14,6 +14,7 @@ import {
 import path from "node:path";
 import type { ContainerInspectInfo } from "dockerode";
 import { BerthError } from "../../base/errors.ts";
+import type { Logger } from "../../base/logger.ts";
 import { makeDirectories } from "../../base/make-directories.ts";
 import { codeOf, tooManyFiles, unlessThere } from "../../base/system-errors.ts";
 import { O_PATH } from "../mounts.ts";
@@ -44,6 +45,11 @@ export class MountStage {
   #dir: Promise<string | undefined> | undefined;
   #inert: Promise<string | undefined> | undefined;
   #count = 0;
+  readonly #logger: Logger;
+
+  constructor(logger: Logger) {
+    this.#logger = logger;
+  }
 
   /** @throws `TOO_MANY_OPERATIONS` */
   async stage(mounts: readonly HostMount[]): Promise<StagedMounts> {
@@ -68,20 +74,23 @@ export class MountStage {
 
   /**
    * The stage's directory, and in it an empty shared mount for containers that accept mounts later; undefined if that
-   * is impossible.
+   * is impossible. If it failed for now, the next call tries again.
    * @throws `TOO_MANY_OPERATIONS`
    */
   async inert(): Promise<{ readonly dir: string; readonly inert: string } | undefined> {
     const dir = await this.#prepared();
     if (dir === undefined) return undefined;
-    this.#inert ??= makeInert(path.join(dir, INERT));
+    this.#inert ??= makeInert(path.join(dir, INERT), this.#logger).catch((error: unknown) => {
+      this.#inert = undefined;
+      throw error;
+    });
     const inert = await this.#inert;
     return inert === undefined ? undefined : { dir, inert };
   }
 
   /** The stage's directory; undefined if there can be none. If that failed for now, the next call tries again. */
   #prepared(): Promise<string | undefined> {
-    this.#dir ??= prepare().catch((error: unknown) => {
+    this.#dir ??= prepare(this.#logger).catch((error: unknown) => {
       this.#dir = undefined;
       throw error;
     });
@@ -99,7 +108,7 @@ export class MountStage {
  * Creates a stage's directory, and clears those of dead services. Undefined if staging is impossible.
  * @throws `TOO_MANY_OPERATIONS`
  */
-async function prepare(): Promise<string | undefined> {
+async function prepare(logger: Logger): Promise<string | undefined> {
   if (process.platform !== "linux" || process.getuid?.() !== 0 || !(await sharesMountsWithDaemon()))
     return undefined;
   let dir: string | undefined;
@@ -118,6 +127,10 @@ async function prepare(): Promise<string | undefined> {
   } catch (error) {
     if (dir !== undefined) await rmdir(dir).catch(() => {});
     throwTemporary(error);
+    logger.warn(
+      { err: error },
+      "mounts of sandboxes cannot be pinned, until the service restarts: allow only directories that no sandbox can write to",
+    );
     return undefined;
   }
 }
@@ -140,15 +153,22 @@ function throwTemporary(error: unknown): void {
 
 /**
  * Docker makes a container's root a slave of the host's if one of its mounts is a slave, which requires a shared
- * source.
+ * source. Undefined if that is impossible.
+ * @throws `TOO_MANY_OPERATIONS`
  */
-async function makeInert(inert: string): Promise<string | undefined> {
+async function makeInert(inert: string, logger: Logger): Promise<string | undefined> {
   try {
-    await mkdir(inert, { mode: 0o755 });
+    await mkdir(inert, { mode: 0o755 }).catch(unlessThere);
     await run("mount", ["-n", "-c", "-o", "bind,ro,nosuid,nodev,noexec", inert, inert]);
     await run("mount", ["-n", "-c", "--make-shared", inert]);
     return inert;
-  } catch {
+  } catch (error) {
+    await unbind(inert).catch(() => {});
+    throwTemporary(error);
+    logger.warn(
+      { err: error },
+      "warm sandboxes cannot take mounts, until the service restarts: creates with mounts are cold",
+    );
     return undefined;
   }
 }

@@ -18,11 +18,14 @@ const MAX_LINE_BYTES = 4096;
 const MAX_PART_CHARS = 1000;
 /** Limit for all lines of a request: they must fit into the pipe, whose capacity is 64 KiB. */
 const MAX_REQUEST_CHARS = 40 * 1024;
+/** A line of the answers: the id of the request, and what {@link parseAnswer} reads or the pid of the waiting shell. */
+const ANSWER = /^([0-9a-f]{16}) (\S{1,11})\n/gm;
 /** Longer than any answer. A longer line comes from another writer to the pipe. */
 const MAX_ANSWER_CHARS = 64;
-/** How much to read at once. More than that does not come from a zygote, and waits for a moment. */
+/** Longer than all answers that a zygote gives in a moment. */
 const MAX_READ_BYTES = 4096;
-const PAUSE_MS = 50;
+/** How long the answers wait after a read that brought more than that, or none that was asked for. */
+const PAUSE_MS = 100;
 /** How long the look-up of a user or a process may take. */
 const ANSWER_TIMEOUT_MS = 1_000;
 /**
@@ -68,7 +71,8 @@ export interface ZygoteAnswers {
 }
 
 interface Waiting {
-  readonly onPid: (pid: number) => void;
+  /** Undefined once it was called. */
+  readonly onPid: ((pid: number) => void) | undefined;
   readonly onEnd: (answer: ZygoteAnswer) => void;
 }
 
@@ -229,37 +233,50 @@ export class Zygote {
     const socket = new PipeSocket(fd, "readable");
     this.#answers = socket;
     socket.on("data", (chunk: Buffer) => {
-      if (chunk.length > MAX_READ_BYTES) {
-        socket.pause();
-        setTimeout(() => socket.resume(), PAUSE_MS).unref();
-      }
-      this.#take(chunk.toString("latin1"));
+      const isAsked = this.#take(chunk.toString("latin1"));
+      if (isAsked && chunk.length <= MAX_READ_BYTES) return;
+      // Root in the sandbox can write to the pipe without end, which must not keep the service busy.
+      socket.pause();
+      setTimeout(() => socket.resume(), PAUSE_MS).unref();
     });
   }
 
-  #take(text: string): void {
-    const lines = (this.#rest + text).split("\n");
-    this.#rest = (lines.pop() ?? "").slice(-MAX_ANSWER_CHARS);
-    for (const line of lines) {
-      const [id = "", text = ""] = line.split(" ");
-      const waiting = this.#waiting.get(id);
-      const answer = parseAnswer(text);
-      if (waiting === undefined) {
-        this.#keep(id, answer);
-        continue;
-      }
-      const pid = /^p(\d{1,10})$/.exec(text)?.[1];
-      if (pid !== undefined) waiting.onPid(Number(pid));
-      if (answer === undefined) continue;
-      this.#waiting.delete(id);
-      waiting.onEnd(answer);
-    }
+  /** Returns whether there was an answer that somebody waited for. */
+  #take(text: string): boolean {
+    const whole = this.#rest + text;
+    const end = whole.lastIndexOf("\n") + 1;
+    this.#rest = whole.slice(end).slice(-MAX_ANSWER_CHARS);
+    let isAsked = false;
+    for (const [, id = "", text = ""] of whole.slice(0, end).matchAll(ANSWER))
+      if (this.#give(id, text)) isAsked = true;
+    return isAsked;
   }
 
-  #keep(id: string, answer: ZygoteAnswer | undefined): void {
+  /** Gives an answer to the one that waits for it. Returns whether there is one. */
+  #give(id: string, text: string): boolean {
+    const waiting = this.#waiting.get(id);
+    if (waiting === undefined) {
+      this.#keep(id, text);
+      return false;
+    }
+    const pid = /^p(\d{1,10})$/.exec(text)?.[1];
+    if (pid !== undefined) {
+      this.#waiting.set(id, { ...waiting, onPid: undefined });
+      waiting.onPid?.(Number(pid));
+      return waiting.onPid !== undefined;
+    }
+    const answer = parseAnswer(text);
+    if (answer === undefined) return false;
+    this.#waiting.delete(id);
+    waiting.onEnd(answer);
+    return true;
+  }
+
+  #keep(id: string, text: string): void {
     const unclaimed = this.#unclaimed;
-    if (unclaimed === undefined || unclaimed.size >= MAX_UNCLAIMED || answer?.kind !== "exited") return;
-    unclaimed.set(id, answer);
+    if (unclaimed === undefined || unclaimed.size >= MAX_UNCLAIMED) return;
+    const answer = parseAnswer(text);
+    if (answer?.kind === "exited") unclaimed.set(id, answer);
   }
 }
 

@@ -1,7 +1,6 @@
 import { once } from "node:events";
-import type { Agent, IncomingMessage } from "node:http";
-import { request as httpRequest } from "node:http";
-import { Agent as HttpsAgent, request as httpsRequest, type RequestOptions } from "node:https";
+import { Agent, request as httpRequest, type IncomingMessage } from "node:http";
+import { type AgentOptions, request as httpsRequest, type RequestOptions } from "node:https";
 import { text } from "node:stream/consumers";
 import { setTimeout as sleep } from "node:timers/promises";
 import type { KubeConfig } from "@kubernetes/client-node";
@@ -87,7 +86,6 @@ export class Api {
   readonly namespace: string;
   readonly #config: KubeConfig;
   readonly #server: URL;
-  readonly #agents = new WeakMap<Agent, Agent>();
 
   private constructor(config: KubeConfig, server: string, namespace: string) {
     this.#config = config;
@@ -218,13 +216,16 @@ export class Api {
   ): AsyncGenerator<WatchEvent<T>> {
     const search = new URLSearchParams({ ...query, watch: "1", timeoutSeconds: String(WATCH_SECONDS) });
     const doing = "watching pods";
-    const opening = AbortSignal.any([signal, AbortSignal.timeout(CALL_TIMEOUT_MS)]);
+    const late = AbortSignal.timeout(CALL_TIMEOUT_MS);
+    const opening = AbortSignal.any([signal, late]);
+    const over = new AbortController();
+    const ends = AbortSignal.any([signal, over.signal]);
     let answer: IncomingMessage | undefined;
     let isOpen = false;
     const silence = setTimeout(() => answer?.destroy(), SILENT_WATCH_MS).unref();
     try {
       answer = await repeated("GET", opening, async () => {
-        const response = await untilAborted(this.#send("GET", `${path}?${search}`, signal), opening);
+        const response = await untilAborted(this.#send("GET", `${path}?${search}`, ends), opening);
         const { statusCode = 0 } = response;
         if (statusCode < 300) return response;
         const said = await untilAborted(boundedText(response), opening);
@@ -244,10 +245,11 @@ export class Api {
       }
     } catch (error) {
       if (isOpen && !signal.aborted && !(error instanceof SyntaxError)) return;
-      throw translateError(error, doing, signal);
+      throw translateError(!isOpen && late.aborted ? new NoAnswerError() : error, doing, signal);
     } finally {
       clearTimeout(silence);
       answer?.destroy();
+      over.abort();
     }
   }
 
@@ -358,19 +360,19 @@ export class Api {
     await this.#config.applyToHTTPSOptions(options as never);
     const headers: Record<string, string> = {};
     for (const [name, value] of Object.entries(options.headers ?? {})) headers[name] = String(value);
-    const { agent } = options;
-    return { ...options, headers, ...(agent instanceof HttpsAgent && { agent: this.#keptAlive(agent) }) };
+    if (options.agent instanceof Agent) renew(options.agent, options);
+    return { ...options, headers };
   }
+}
 
-  /**
-   * An agent that keeps connections alive. The library's agents open a connection for each call, which takes as long as
-   * the call itself.
-   */
-  #keptAlive(agent: HttpsAgent): Agent {
-    const kept = this.#agents.get(agent) ?? new HttpsAgent({ ...agent.options, keepAlive: true });
-    this.#agents.set(agent, kept);
-    return kept;
-  }
+/**
+ * Gives the library's agent the certificates of this moment. The library creates it once, with those of that moment,
+ * and an agent's own override those of a request. Also makes it keep connections alive, because a new one takes as long
+ * as a call.
+ */
+function renew(agent: Agent & { readonly options?: AgentOptions }, { ca, cert, key }: RequestOptions): void {
+  Object.assign(agent, { keepAlive: true });
+  Object.assign(agent.options ?? {}, { keepAlive: true, ca, cert, key });
 }
 
 /** Makes a call up to three times, as long as it fails with transient errors ({@link isPassing}). */

@@ -110,7 +110,9 @@ export class Claims implements EngineVolumes {
       if (mayHaveHappened(error)) {
         const wasMade = await this.#wasMade(volume.name, nonce);
         if (wasMade !== undefined) return wasMade;
-        this.#unsure.set(nonce, { name: volume.name, failedAt: performance.now() });
+        // Another call for the same owner may already use a shared directory that this one created.
+        if (volume.workspaceId !== "")
+          this.#unsure.set(nonce, { name: volume.name, failedAt: performance.now() });
       }
       const words = quoted(refusalOf(error)?.message ?? "");
       if (isRefusal(error, 403) && /exceeded quota/i.test(words)) {
@@ -238,7 +240,7 @@ export class Claims implements EngineVolumes {
     for (const { volume } of mounts) this.#assertFree(volume);
     const pod = newName();
     const body = workPod(pod, WORK, options.image, facts);
-    addClaims(body, mounts, options.accessMode, near);
+    addClaims(body, mounts, options.accessMode, { near, others: pods.all });
     const making = api.call<V1Pod>("POST", api.path("pods"), "creating a pod", { body });
     try {
       await making;

@@ -22,6 +22,11 @@ const NETWORK_TIMEOUT_MS = 180_000;
 /** Prefix of the instance names that `berth doctor` uses. */
 const DOCTOR = "doctor-";
 const LEFTOVER_MS = 10 * 60_000;
+/**
+ * How long a probe may take. A first pull can take minutes, which a doctor does not wait for. When the engine's own time
+ * is over, its error says what the probe lacked, and the probe is gone; a signal would end the wait before that.
+ */
+const PROBE_TIMEOUTS = { startTimeoutMs: 90_000, pullTimeoutMs: 90_000 };
 
 interface Right {
   readonly group: string;
@@ -53,7 +58,7 @@ const RIGHTS: readonly Right[] = [
   {
     group: "",
     resource: "persistentvolumeclaims",
-    verbs: ["create", "get", "list", "watch", "delete"],
+    verbs: ["create", "get", "list", "delete"],
     without: "there are no workspaces",
   },
 ];
@@ -84,13 +89,13 @@ export async function diagnoseKubernetes(
   const instance = `${DOCTOR}${randomBytes(4).toString("hex")}`;
   let engine: KubernetesEngine;
   try {
-    engine = await KubernetesEngine.open({ ...options, instance, probeImage: image });
+    engine = await KubernetesEngine.open({ ...PROBE_TIMEOUTS, ...options, instance, probeImage: image });
   } catch (error) {
     if (!(error instanceof BerthError)) throw error;
     return [{ subject: "network", status: "missing", found: error.message, fix: "berth serve --help" }];
   }
   try {
-    const { version } = await engine.info(AbortSignal.timeout(CALL_TIMEOUT_MS));
+    const { version } = await engine.info();
     const found = `Kubernetes ${version} at ${api.server}, namespace ${api.namespace}`;
     const findings: Finding[] = [{ subject: "cluster", status: "ok", found }];
     findings.push(...(await diagnoseRights(api)));
@@ -335,14 +340,11 @@ async function diagnoseStorageClass(api: Api, wanted: string | undefined): Promi
   };
 }
 
-/** How long a probe may take. A first pull can take minutes, which a doctor does not wait for. */
-const PROBE_TIMEOUT_MS = 90_000;
-
 async function diagnosePod(engine: KubernetesEngine, api: Api, image: string): Promise<Finding> {
   const subject = "probe pod";
   const began = performance.now();
   try {
-    await engine.ensureImage(image, { signal: AbortSignal.timeout(PROBE_TIMEOUT_MS) });
+    await engine.ensureImage(image, {});
     const seconds = ((performance.now() - began) / 1000).toFixed(1);
     return { subject, status: "ok", found: `a pod of ${image} ran after ${seconds} s` };
   } catch (error) {

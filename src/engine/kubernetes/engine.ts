@@ -51,8 +51,8 @@ import {
 } from "./pod.ts";
 import { Pods } from "./pods.ts";
 import { runPlain, spawnInPod, startError } from "./process.ts";
-import { untilResized } from "./resize.ts";
-import { parseUsage, passesShells, USAGE_COMMAND } from "./scripts.ts";
+import { resizeRefused, untilResized } from "./resize.ts";
+import { parseUsage, passesSpawn, USAGE_COMMAND } from "./scripts.ts";
 import { POD_END_MS, setUp, untilStarted, waitingPods } from "./start.ts";
 import type { ClaimOptions } from "./volumes.ts";
 import { PodWarnings } from "./warnings.ts";
@@ -80,11 +80,14 @@ export interface KubernetesEngineOptions extends ApiOptions, PodOptions, Network
   readonly holder?: string;
   /** How long a sandbox may take to start, including the pull of its image. Default 2 minutes. */
   readonly startTimeoutMs?: number;
+  /** How long the probe of an image may take, which may have to wait for a first pull. Default 15 minutes. */
+  readonly pullTimeoutMs?: number;
   /** How to create claims for sandboxes to mount. Default: sandboxes have no volumes. */
   readonly volumes?: ClaimOptions | undefined;
 }
 
 const START_TIMEOUT_MS = 120_000;
+const PULL_TIMEOUT_MS = 15 * 60_000;
 const SETUP_TIMEOUT_MS = 30_000;
 /** Each setup is an exec. API servers and kubelets handle only a few at a time. */
 const SETUPS_AT_ONCE = 16;
@@ -133,8 +136,9 @@ export class KubernetesEngine implements Engine {
     };
     const facts = this.#facts("", this.#isolation);
     const parts = { api, pods: this.#pods, warnings: this.#warnings, facts, newName, remove };
-    const { instance, logger, probeImage: image, volumes, startTimeoutMs = START_TIMEOUT_MS } = options;
-    this.#images = new ImageUsers({ ...parts, startTimeoutMs });
+    const { instance, logger, probeImage: image, volumes } = options;
+    const { startTimeoutMs = START_TIMEOUT_MS, pullTimeoutMs = PULL_TIMEOUT_MS } = options;
+    this.#images = new ImageUsers({ ...parts, startTimeoutMs, pullTimeoutMs });
     const assertHeld = () => this.#lease?.assertHeld();
     this.volumes = volumes && new Claims({ ...parts, options: volumes, logger, startTimeoutMs, assertHeld });
     this.#keeper = new PolicyKeeper({ api, instance, options, labels: labelsOfNone(facts), logger });
@@ -206,7 +210,7 @@ export class KubernetesEngine implements Engine {
     await this.#pods.follow(signal);
     const user = spec.user || (await this.#images.of(spec.image, signal));
     const name = newPodName();
-    const body = sandboxPod(name, spec, this.#facts(user, isolation));
+    const body = sandboxPod(name, spec, this.#facts(user, isolation), this.#pods.all);
     // An aborted call may still create the pod, so do not abort it: wait for it, then remove the pod.
     const making = this.#api.call<V1Pod>("POST", this.#api.path("pods"), "creating a pod", { body });
     try {
@@ -251,10 +255,14 @@ export class KubernetesEngine implements Engine {
     await this.#pods.follow(signal);
     const { name } = parseRef(ref);
     const body = { spec: { containers: [{ name: CONTAINER, resources: podResources(resources) }] } };
-    await this.#api.call("PATCH", this.#api.path(`pods/${name}/resize`), "changing a pod's limits", {
-      ...{ body, signal },
-      contentType: "application/strategic-merge-patch+json",
-    });
+    const contentType = "application/strategic-merge-patch+json";
+    await this.#api
+      .call("PATCH", this.#api.path(`pods/${name}/resize`), "changing a pod's limits", {
+        ...{ body, contentType, signal },
+      })
+      .catch((error: unknown) => {
+        throw resizeRefused(error);
+      });
     await untilResized(this.#pods, ref, resources, () => void this.#running(ref), signal);
   }
 
@@ -311,9 +319,9 @@ export class KubernetesEngine implements Engine {
     const pod = this.#running(ref);
     const ownEnv = pod.spec?.containers.find(({ name }) => name === CONTAINER)?.env ?? [];
     const value = (text = ""): string => text.replaceAll("$$", "$");
-    // The shells that start the process would drop these.
+    // The script that starts the process would drop these.
     const special = ownEnv
-      .filter(({ name }) => !passesShells(name))
+      .filter(({ name }) => !passesSpawn(name))
       .map((entry) => [entry.name, value(entry.value)]);
     return spawnInPod({
       api: this.#api,

@@ -11,8 +11,6 @@ import type { PodWarnings } from "./warnings.ts";
 /** How long an image's user is cached. A tag may be moved to another image. */
 const KNOWN_FOR_MS = 10 * 60_000;
 const MAX_IMAGES = 1_000;
-/** Timeout of a probe, which may have to wait for a first pull. */
-const PULL_TIMEOUT_MS = 15 * 60_000;
 
 interface ImageUsersParts {
   readonly api: Api;
@@ -21,6 +19,8 @@ interface ImageUsersParts {
   readonly facts: PodFacts;
   /** How long it may take to schedule a probe to a node. */
   readonly startTimeoutMs: number;
+  /** How long a probe may take, which may have to wait for a first pull. */
+  readonly pullTimeoutMs: number;
   /** Returns a new pod name for a probe. */
   newName(): string;
   /** Removes a probe. */
@@ -48,7 +48,7 @@ export class ImageUsers {
     this.#parts = parts;
   }
 
-  /** Returns the image's user as `uid:gid`; empty: root. @throws as {@link untilStarted} */
+  /** Returns the image's user as `uid` or `uid:gid`; empty: root. @throws as {@link untilStarted} */
   async of(image: string, signal?: AbortSignal): Promise<string> {
     const known = this.#known.get(image);
     if (known !== undefined && performance.now() - known.at < KNOWN_FOR_MS) return known.user;
@@ -79,16 +79,17 @@ export class ImageUsers {
   }
 
   async #ask(image: string, signal: AbortSignal): Promise<string> {
-    const { api, pods, warnings, facts, startTimeoutMs: scheduleMs, newName, remove } = this.#parts;
+    const { api, pods, warnings, facts, newName, remove } = this.#parts;
+    const { startTimeoutMs: scheduleMs, pullTimeoutMs: timeoutMs } = this.#parts;
     const name = newName();
     try {
       const body = probePod(name, image, PROBE_COMMAND, facts);
       await api.call<V1Pod>("POST", api.path("pods"), "probing an image", { body });
-      const limits = { timeoutMs: PULL_TIMEOUT_MS, scheduleMs, signal };
+      const limits = { timeoutMs, scheduleMs, signal };
       const pod = await untilStarted({ api, pods, warnings, ...limits }, name, image, true);
       const ids = containerStatus(pod)?.state?.terminated?.message ?? "";
-      if (!/^\d+:\d+$/.test(ids)) throw startFailed("its image does not report its user", ids);
-      const user = ids === "0:0" ? "" : ids;
+      if (!/^\d+(:\d+)?$/.test(ids)) throw startFailed("its image does not report its user", ids);
+      const user = /^0(:0)?$/.test(ids) ? "" : ids;
       if (this.#known.size >= MAX_IMAGES) this.#known.clear();
       this.#known.set(image, { user, at: performance.now() });
       return user;

@@ -103,8 +103,16 @@ export function privilegedPod(name: string, image: string, facts: PodFacts): V1P
   return { ...pod, spec: { ...pod.spec, containers: pod.spec?.containers ?? [], hostNetwork: true } };
 }
 
-/** A sandbox's pod with its hardening, merged over the operator's template. */
-export function sandboxPod(name: string, spec: EngineSandboxSpec, facts: PodFacts): V1Pod {
+/**
+ * A sandbox's pod with its hardening, merged over the operator's template.
+ * @param others the instance's pods, which may have mounted the same claims.
+ */
+export function sandboxPod(
+  name: string,
+  spec: EngineSandboxSpec,
+  facts: PodFacts,
+  others: Iterable<V1Pod> = [],
+): V1Pod {
   const pod = berthPod(name, "sandbox", facts, {
     name: CONTAINER,
     image: spec.image,
@@ -127,7 +135,7 @@ export function sandboxPod(name: string, spec: EngineSandboxSpec, facts: PodFact
     [ANNOTATION.isolation]: facts.isolation,
   };
   podSpec.volumes = [...(podSpec.volumes ?? []), SCRIPTS];
-  addClaims(pod, volumeMountsOf(spec.mounts), facts.volumes?.accessMode ?? "ReadWriteOnce");
+  addClaims(pod, volumeMountsOf(spec.mounts), facts.volumes?.accessMode ?? "ReadWriteOnce", { others });
   if (spec.runtime !== "") podSpec.runtimeClassName = spec.runtime;
   if (facts.networkPolicy === "enforced") {
     // Without a network, look-ups then fail at once. The cluster's own resolver would reveal its names to the sandbox.

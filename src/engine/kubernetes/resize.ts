@@ -1,7 +1,7 @@
 import type { V1Pod } from "@kubernetes/client-node";
 import { BerthError, hasReason } from "../../base/errors.ts";
 import type { Resources } from "../port.ts";
-import { quoted } from "./errors.ts";
+import { quoted, refusalOf } from "./errors.ts";
 import { parseQuantity } from "./info.ts";
 import { containerStatus, podResources, refOf } from "./pod.ts";
 import type { Pods } from "./pods.ts";
@@ -46,6 +46,15 @@ export async function untilResized(
   }
 }
 
+/**
+ * The error for a change of limits that the API server refused: `UNSUPPORTED` if it refuses this change, for instance
+ * because Kubernetes 1.33 decreases no memory limit, or because the service lacks the right. A new pod may be accepted.
+ */
+export function resizeRefused(error: unknown): unknown {
+  const { status = 0, message = "" } = refusalOf(error) ?? {};
+  return [400, 403, 422].includes(status) ? impossible(quoted(message), error) : error;
+}
+
 /** Why a kubelet does not apply limits: the node has no room for them, now or ever, or the runtime refuses them. */
 function problemOf({ status }: V1Pod): string | undefined {
   const condition = status?.conditions?.find(
@@ -56,8 +65,9 @@ function problemOf({ status }: V1Pod): string | undefined {
   return condition && quoted(condition.message ?? condition.reason ?? "its node refuses them");
 }
 
-function impossible(problem: string): BerthError {
+function impossible(problem: string, cause?: unknown): BerthError {
   return new BerthError("UNSUPPORTED", `The sandbox's limits cannot be changed: ${problem}`, {
     metadata: { capability: "resize" },
+    cause,
   });
 }

@@ -14,6 +14,9 @@ const ENTRY = `${RUN_DIR}/enter`;
 /** The script that starts every process. */
 export const SPAWN = `${RUN_DIR}/spawn`;
 
+/** Exists if the image or the pod sets HOME, which then applies to every user, as on Docker. */
+const SETS_HOME = `${RUN_DIR}/sets-home`;
+
 /** The exit code of {@link SPAWN} on success. No broken connection reports this code. */
 export const SPAWN_EXIT = 42;
 
@@ -102,7 +105,7 @@ unset BERTHZ_Q BERTHZ_L ${CLUSTER_VARIABLES.join(" ")}
 BERTHZ_END=$1 BERTHZ_START=$2 BERTHZ_TTY=$4 BERTHZ_STDIN=$5 BERTHZ_SETS_HOME=$6 BERTHZ_SPECIAL=$7
 U "$3" || { printf '%sU;' "$BERTHZ_START"; exit ${SPAWN_EXIT}; }
 shift 7
-[ "$BERTHZ_SETS_HOME" ] || export HOME="$BERTHZ_HOME"
+[ "$BERTHZ_SETS_HOME" ] || [ -e ${SETS_HOME} ] || export HOME="$BERTHZ_HOME"
 while [ "$1" != -- ]; do command export "$1"; shift; done
 shift
 set -- "$BERTHZ_UID" "$BERTHZ_GID" "$BERTHZ_GID$BERTHZ_GROUPS" /bin/sh -c ${quote(BECOME)} sh "$BERTHZ_START" "$BERTHZ_SPECIAL" "$@"
@@ -159,8 +162,12 @@ export function spawnText(request: SpawnText): Buffer {
   const text = [...rest, ...plain, "--", ...before, ...request.argv].map((word) => words.add(word)).join(" ");
   const bytes = Buffer.from(`${words.assignments}set -- ${nonces.join(" ")} ${text}`);
   const lines: Buffer[] = [];
-  for (let at = 0; at < bytes.length; at += LINE_BYTES)
-    lines.push(bytes.subarray(at, at + LINE_BYTES), NEWLINE);
+  for (let at = 0, end = 0; at < bytes.length; at = end) {
+    end = at + LINE_BYTES;
+    // Where the locale is UTF-8, bash takes the newline for a part of a character that it divides.
+    while (((bytes[end] ?? 0) & 0xc0) === 0x80) end--;
+    lines.push(bytes.subarray(at, end), NEWLINE);
+  }
   return Buffer.concat([...lines, NEWLINE]);
 }
 
@@ -195,8 +202,13 @@ const SHELLS_OWN =
   /^(_|BERTHZ_.*|OPTIND|OPTERR|PPID|E?UID|GROUPS|LINENO|RANDOM|SECONDS|EPOCH.*|SRANDOM|SHELLOPTS|BASH.*|LC_.*|LANG|IFS|PS[124]|ENV|DIRSTACK|FUNCNAME|FUNCNEST|HIST.*|COMP_.*|POSIXLY_CORRECT|PWD|OLDPWD|SHLVL|TIMEFORMAT|TMOUT|CDPATH|MAILPATH|MAIL|MAILCHECK)$/;
 
 /** Whether a variable passes through a shell unchanged. */
-export function passesShells(name: string): boolean {
+function passesShells(name: string): boolean {
   return IDENTIFIER.test(name) && !SHELLS_OWN.test(name);
+}
+
+/** Whether a process has a variable of its container without being given it: {@link SPAWN} is a shell, and unsets some. */
+export function passesSpawn(name: string): boolean {
+  return passesShells(name) && !CLUSTER_VARIABLES.includes(name);
 }
 
 function divideEnv(env: Readonly<Record<string, string>>): {
@@ -224,7 +236,7 @@ export const SETUP_MARKERS = {
 /**
  * Runs once in a new pod, as root. Writes the scripts, creates the working directory ($1), makes the user ($2) its
  * owner, and opens volumes ($3...) to every user; the user also becomes the owner of those after a `g`. Reports on
- * stderr what it cannot do.
+ * stderr what it cannot do. A runtime sets HOME to that of root only if nothing else sets it.
  */
 const SETUP = `set -u; umask 022; unset IFS
 fail() { printf 'berth-%s\\n' "$1"; exit 1; }
@@ -234,6 +246,7 @@ entry '${octal("x64")}' || entry '${octal("arm64")}' || { echo "no program of Be
 ${LOOK_UP_USER}
 dir=$1 user=$2
 shift 2
+U 0 && [ "\${HOME:-$BERTHZ_HOME}" != "$BERTHZ_HOME" ] && : >${SETS_HOME}
 U "$user" || fail unknown-user
 for v do
   chmod 777 "\${v#?}" || fail bad-volume
@@ -254,11 +267,16 @@ export function setupCommand(workingDir: string, user: string, mounts: readonly 
   return ["/bin/sh", "-c", SETUP, "berth", workingDir, user || "0", ...volumes];
 }
 
-/** Writes the user it runs as to the termination message, which the pod's status shows. */
+/**
+ * Writes the user it runs as to the termination message, which the pod's status shows: `uid` if that user has this group
+ * in the image, and so the others that the image gives it, else `uid:gid`.
+ */
 export const PROBE_COMMAND = [
   "/bin/sh",
   "-c",
-  'while read -r n a x; do case $n in Uid:) u=$a;; Gid:) g=$a;; esac; done </proc/self/status; printf %s "$u:$g" >/dev/termination-log',
+  `${LOOK_UP_USER}while read -r n a x; do case $n in Uid:) u=$a;; Gid:) g=$a;; esac; done </proc/self/status
+U "$u" && [ "$BERTHZ_GID" = "$g" ] || u=$u:$g
+printf %s "$u" >/dev/termination-log`,
 ] as const;
 
 /**

@@ -27,5 +27,8 @@ export async function readTemplate(file: string): Promise<V1Pod> {
     if (typeof part !== "object" || part === null || Array.isArray(part))
       throw refuse(`${name} is not an object.`);
   }
+  const { containers = [] } = spec as { readonly containers?: unknown };
+  if (!Array.isArray(containers) || containers.some((one) => typeof one !== "object" || one === null))
+    throw refuse("spec.containers is not a list of objects. Leave it out, or give its containers names.");
   return found as V1Pod;
 }

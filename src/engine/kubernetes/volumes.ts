@@ -1,4 +1,4 @@
-import type { V1Pod, V1PodSpec, V1VolumeMount } from "@kubernetes/client-node";
+import type { V1Affinity, V1Pod, V1PodSpec, V1VolumeMount } from "@kubernetes/client-node";
 import type { EngineMount, VolumeMount } from "../port.ts";
 
 /** Which pods may mount a claim at once: those on one node, those on any node, or a single pod. */
@@ -33,13 +33,14 @@ export function volumeMountsOf(mounts: readonly EngineMount[]): VolumeMount[] {
 /**
  * Adds claims to a pod. If only pods on one node may mount a claim, the scheduler places all of its pods on one node.
  * @param accessMode the access mode of the claims.
- * @param near the claims that other pods may have mounted. Default: all.
+ * @param options.others the pods that run. Default: none.
+ * @param options.near the claims that other pods may have mounted. Default: all.
  */
 export function addClaims(
   pod: V1Pod,
   mounts: readonly VolumeMount[],
   accessMode: VolumeAccessMode,
-  near?: readonly string[],
+  options: { readonly others?: Iterable<V1Pod>; readonly near?: readonly string[] } = {},
 ): void {
   const { metadata, spec } = pod;
   const [main] = spec?.containers ?? [];
@@ -65,21 +66,59 @@ export function addClaims(
   main.volumeMounts = [...(main.volumeMounts ?? []), ...mounts.map(mountOf)];
   const unprepared = mounts.filter(({ readOnly, directory }) => readOnly && directory !== "");
   if (unprepared.length > 0) addPreparer(spec, claims, unprepared);
-  if (accessMode === "ReadWriteOnce") {
-    const terms = (near ?? claims).map((claim) => ({
-      labelSelector: { matchExpressions: [{ key: claimLabel(claim), operator: "Exists" }] },
-      topologyKey: "kubernetes.io/hostname",
-    }));
-    const { affinity } = spec;
-    const required = affinity?.podAffinity?.requiredDuringSchedulingIgnoredDuringExecution ?? [];
-    spec.affinity = {
-      ...affinity,
-      podAffinity: {
-        ...affinity?.podAffinity,
-        requiredDuringSchedulingIgnoredDuringExecution: [...required, ...terms],
+  const { near = claims, others = [] } = options;
+  if (accessMode === "ReadWriteOnce") spec.affinity = withOthers(spec.affinity, near, others);
+}
+
+/**
+ * Adds to an affinity that a pod has to be on the node of the pods with one of the claims. A term for pods covers also
+ * those that have no node yet. But the scheduler counts only pods that match all terms, those of the operator too, and
+ * ignores the terms if the new pod alone matches them. So with several terms the node itself is required as well, if it
+ * is known.
+ */
+function withOthers(
+  affinity: V1Affinity = {},
+  claims: readonly string[],
+  others: Iterable<V1Pod>,
+): V1Affinity {
+  const { podAffinity, nodeAffinity } = affinity;
+  const operators = podAffinity?.requiredDuringSchedulingIgnoredDuringExecution ?? [];
+  const terms = claims.map((claim) => ({
+    labelSelector: { matchExpressions: [{ key: claimLabel(claim), operator: "Exists" }] },
+    topologyKey: "kubernetes.io/hostname",
+  }));
+  const node = operators.length + claims.length > 1 ? nodeOf(claims, others) : undefined;
+  const selector = nodeAffinity?.requiredDuringSchedulingIgnoredDuringExecution?.nodeSelectorTerms ?? [{}];
+  const onNode = { key: "metadata.name", operator: "In", values: [node ?? ""] };
+  return {
+    ...affinity,
+    ...(operators.length === 0 && {
+      podAffinity: { ...podAffinity, requiredDuringSchedulingIgnoredDuringExecution: terms },
+    }),
+    ...(node !== undefined && {
+      nodeAffinity: {
+        ...nodeAffinity,
+        requiredDuringSchedulingIgnoredDuringExecution: {
+          // A node has to match one of these.
+          nodeSelectorTerms: selector.map((term) => ({
+            ...term,
+            matchFields: [...(term.matchFields ?? []), onNode],
+          })),
+        },
       },
-    };
+    }),
+  };
+}
+
+/** The node of a pod that has one of the claims, unless it has ended or is being removed, which frees them. */
+function nodeOf(claims: readonly string[], pods: Iterable<V1Pod>): string | undefined {
+  for (const { metadata, spec, status } of pods) {
+    const { labels = {}, deletionTimestamp } = metadata ?? {};
+    if (deletionTimestamp !== undefined || /^(Succeeded|Failed)$/.test(status?.phase ?? "")) continue;
+    if (spec?.nodeName !== undefined && claims.some((claim) => claimLabel(claim) in labels))
+      return spec.nodeName;
   }
+  return undefined;
 }
 
 /**

@@ -12,7 +12,7 @@ import {
   type ProcessScope,
   readProcess,
   readProcesses,
-  Slices,
+  scanTurns,
   signalProcess,
 } from "./host-process.ts";
 import { openFileOf } from "./open-file.ts";
@@ -72,11 +72,14 @@ export class OutsideView implements OutsideControl {
   }
 
   async tree(leader: ProcessName): Promise<readonly ProcessName[]> {
-    const members = await this.#tree(leader).members();
-    return members.flatMap(({ pid: hostPid, startTime }) => {
+    const found: ProcessName[] = [];
+    for (const { pid: hostPid, startTime } of await this.#tree(leader).members()) {
+      const turn = scanTurns.enter();
+      if (turn) await turn;
       const pid = this.#innerPid(hostPid);
-      return pid === undefined ? [] : [{ pid, startTime }];
-    });
+      if (pid !== undefined) found.push({ pid, startTime });
+    }
+    return found;
   }
 
   async stateOf(leader: ProcessName): Promise<"running" | "stopped" | undefined> {
@@ -121,7 +124,7 @@ export class OutsideView implements OutsideControl {
 
   async isEnding(): Promise<boolean> {
     const all = await readProcesses(this.#parts.scope);
-    const init = all.find(({ pid }) => this.#innerPid(pid) === 1);
+    const init = await this.#initOf(all);
     if (init === undefined || isExiting(init.pid)) return true;
     // Process 1 ends with the main process, its child, as soon as it is scheduled.
     return all.every(({ pid, parent }) => parent !== init.pid || isExiting(pid));
@@ -182,6 +185,15 @@ export class OutsideView implements OutsideControl {
     for (const one of [scope, entering])
       for (const process of await readProcesses(one)) found.set(process.pid, process);
     return found;
+  }
+
+  async #initOf(processes: readonly HostProcess[]): Promise<HostProcess | undefined> {
+    for (const one of processes) {
+      const turn = scanTurns.enter();
+      if (turn) await turn;
+      if (this.#innerPid(one.pid) === 1) return one;
+    }
+    return undefined;
   }
 
   /** A process's pid as the sandbox sees it. */
@@ -254,20 +266,20 @@ export class OutsideView implements OutsideControl {
 
   async #send(processes: readonly HostProcess[], signal: number): Promise<void> {
     const { scope, entering } = this.#parts;
-    const slices = new Slices();
     for (const one of processes) {
+      const turn = scanTurns.enter();
+      if (turn) await turn;
       signalProcess(scope, one, signal) || signalProcess(entering, one, signal);
-      if (slices.over) await slices.rest();
     }
   }
 
   /** Waits a short time until killed processes are gone. */
   async #gone(killed: readonly HostProcess[]): Promise<void> {
     const deadline = performance.now() + DYING_MS;
-    const slices = new Slices();
     for (const { pid, startTime } of killed) {
+      const turn = scanTurns.enter();
+      if (turn) await turn;
       while (readProcess(pid)?.startTime === startTime && performance.now() < deadline) await sleep(LOOK_MS);
-      if (slices.over) await slices.rest();
     }
   }
 }

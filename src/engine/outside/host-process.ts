@@ -1,7 +1,7 @@
-import { readdirSync, readFileSync, readlinkSync } from "node:fs";
+import { type Dir, opendirSync, readdirSync, readFileSync, readlinkSync } from "node:fs";
 import { readdir, readFile } from "node:fs/promises";
-import { setImmediate as nextTurn } from "node:timers/promises";
 import { withSpareDescriptors } from "../../base/spare-descriptors.ts";
+import { TurnShare } from "../../base/turn-share.ts";
 
 /** A process of a sandbox as the host sees it. All ids are the host's. */
 export interface HostProcess {
@@ -34,8 +34,12 @@ const FLAGS = 6;
 const PF_EXITING = 0x4;
 /** SIGKILL in the mask of a thread's pending signals. The kernel sets it as soon as the signal is sent. */
 const SIGKILL_BIT = 1 << 8;
-/** How long a scan may block the event loop. */
-const SLICE_MS = 2;
+
+/**
+ * Limits how much the scans of all sandboxes together block the event loop: each process, thread or descriptor that is
+ * looked at enters.
+ */
+export const scanTurns = new TurnShare();
 
 /** Reads a process; undefined if there is none or it has ended. */
 export function readProcess(pid: number): HostProcess | undefined {
@@ -91,12 +95,12 @@ export function threadsOf(pid: number): number[] {
 
 /** Reads every process of a scope that has not ended. Yields to the event loop. */
 export async function readProcesses(scope: ProcessScope): Promise<HostProcess[]> {
-  const slices = new Slices();
   const found: HostProcess[] = [];
   for (const pid of await scope.pids()) {
+    const turn = scanTurns.enter();
+    if (turn) await turn;
     const read = readProcess(pid);
     if (read !== undefined) found.push(read);
-    if (slices.over) await slices.rest();
   }
   return found;
 }
@@ -125,14 +129,36 @@ function pidNamespaceOf(pid: number | "self"): string | undefined {
   return readLink(`/proc/${pid}/ns/pid`);
 }
 
-/** The targets of a process's descriptors. A pipe has the same text in all processes that hold it. */
-export function descriptorsOf(pid: number, fds: readonly string[] | "all"): string[] {
-  const names = fds === "all" ? listed(`/proc/${pid}/fd`) : fds;
-  return names.flatMap((fd) => {
-    const target = readLink(`/proc/${pid}/fd/${fd}`);
-    // The name of a named pipe may be removed at any time.
-    return target === undefined ? [] : [target.replace(/ \(deleted\)$/, "")];
-  });
+/** The targets of some of a process's descriptors. A pipe has the same text in all processes that hold it. */
+export function descriptorsOf(pid: number, fds: readonly string[]): string[] {
+  return fds.flatMap((fd) => targetOf(pid, fd) ?? []);
+}
+
+/**
+ * Whether a process has any of these targets open. Yields to the event loop: a process may have thousands of
+ * descriptors, and the kernel takes long to name a file in a deep directory.
+ */
+export async function holdsAny(pid: number, targets: readonly string[]): Promise<boolean> {
+  let fds: Dir | undefined;
+  try {
+    // Reads some names at a time: also the list of thousands of descriptors takes long.
+    fds = withSpareDescriptors(() => opendirSync(`/proc/${pid}/fd`));
+    for (let fd = fds.readSync(); fd !== null; fd = fds.readSync()) {
+      const turn = scanTurns.enter();
+      if (turn) await turn;
+      if (targets.includes(targetOf(pid, fd.name) ?? "")) return true;
+    }
+  } catch {
+    // It has ended.
+  } finally {
+    fds?.closeSync();
+  }
+  return false;
+}
+
+function targetOf(pid: number, fd: string): string | undefined {
+  // The name of a named pipe may be removed at any time.
+  return readLink(`/proc/${pid}/fd/${fd}`)?.replace(/ \(deleted\)$/, "");
 }
 
 /**
@@ -151,20 +177,6 @@ export function signalProcess(
     return process.kill(pid, signal);
   } catch {
     return false;
-  }
-}
-
-/** Splits long work into slices, with turns of the event loop between them. */
-export class Slices {
-  #since = performance.now();
-
-  get over(): boolean {
-    return performance.now() - this.#since >= SLICE_MS;
-  }
-
-  async rest(): Promise<void> {
-    await nextTurn();
-    this.#since = performance.now();
   }
 }
 
@@ -255,16 +267,16 @@ export class NamespaceTable {
 }
 
 async function scanNamespaces(): Promise<Map<string, number[]>> {
-  const slices = new Slices();
   const found = new Map<string, number[]>();
   for (const name of await readdir("/proc").catch(() => withSpareDescriptors(() => readdirSync("/proc")))) {
+    const turn = scanTurns.enter();
+    if (turn) await turn;
     const namespace = /^\d+$/.test(name) ? pidNamespaceOf(Number(name)) : undefined;
     if (namespace !== undefined) {
       const pids = found.get(namespace) ?? [];
       found.set(namespace, pids);
       pids.push(Number(name));
     }
-    if (slices.over) await slices.rest();
   }
   return found;
 }

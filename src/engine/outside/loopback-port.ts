@@ -1,8 +1,9 @@
 import { type ChildProcess, spawn } from "node:child_process";
 import { once } from "node:events";
-import { open } from "node:fs/promises";
+import { type FileHandle, open } from "node:fs/promises";
 import type { Server } from "node:net";
 import { BerthError } from "../../base/errors.ts";
+import { tooManyFiles } from "../../base/system-errors.ts";
 
 const OPEN_TIMEOUT_MS = 20_000;
 
@@ -31,19 +32,18 @@ interface LoopbackOwner {
  * Opens a TCP port on 127.0.0.1 of a sandbox; this process accepts its connections. A socket keeps the network
  * namespace that it was created in. So a helper enters only the sandbox's network namespace, creates the socket, and
  * passes it here. Nothing runs inside the sandbox, which needs neither an interface nor a route to the host.
- * @throws `UNSUPPORTED` if the namespace cannot be entered, `SANDBOX_START_FAILED` if the port is taken.
+ * @throws `UNSUPPORTED` if the namespace cannot be entered, `SANDBOX_START_FAILED` if the port is taken,
+ *   `TOO_MANY_OPERATIONS` if no more files may be open.
  */
 export async function openLoopbackPort(
   { pid, isOwn, userNamespace }: LoopbackOwner,
   port: number,
   signal?: AbortSignal,
 ): Promise<Server> {
-  const network = await open(`/proc/${pid}/ns/net`).catch((error: unknown) => {
-    throw noEntry(error);
-  });
+  const network = await openNamespace(pid);
   try {
     const own = await network.stat();
-    const host = await open("/proc/self/ns/net");
+    const host = await openNamespace("self");
     const { ino } = await host.stat().finally(() => host.close());
     if (!isOwn() || own.ino === ino) throw noEntry();
     const enter = [
@@ -62,6 +62,12 @@ export async function openLoopbackPort(
   } finally {
     await network.close();
   }
+}
+
+function openNamespace(of: number | "self"): Promise<FileHandle> {
+  return open(`/proc/${of}/ns/net`).catch((error: unknown) => {
+    throw noEntry(error);
+  });
 }
 
 async function listenerFrom(helper: ChildProcess, port: number): Promise<Server> {
@@ -91,9 +97,10 @@ function taken(port: number): BerthError {
 }
 
 function noEntry(cause?: unknown): BerthError {
-  return new BerthError(
+  const unable = new BerthError(
     "UNSUPPORTED",
     "This server cannot give a sandbox egress_domains: it cannot enter the sandbox's network namespace.",
     { metadata: { capability: "egress_domains" }, cause },
   );
+  return tooManyFiles(cause) ?? unable;
 }

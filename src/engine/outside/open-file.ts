@@ -9,6 +9,7 @@ import {
   type ProcessScope,
   readProcess,
   readText,
+  scanTurns,
   signalProcess,
   startTimeOf,
   threadsOf,
@@ -96,28 +97,39 @@ function typeOf(mountinfo: string, mount: string): string {
 }
 
 /** Returns whether the process still existed. @param budget how many descendants may still be killed. */
-function killWithDescendants(
+async function killWithDescendants(
   scope: ProcessScope,
   one: { readonly pid: number; readonly startTime: string },
   budget = { left: MAX_DESCENDANTS },
-): boolean {
-  // A stopped process starts nothing more, so the lists of its children are complete. Each thread has its own.
+): Promise<boolean> {
+  // A stopped process starts nothing more, so the lists of its children are complete.
   if (!signalProcess(scope, one, SIGSTOP)) return false;
-  for (const pid of threadsOf(one.pid).flatMap((thread) => childrenOf(one.pid, thread))) {
+  for (const pid of await childrenOfAll(one.pid)) {
     if (budget.left-- <= 0) break;
     const child = readProcess(pid);
-    if (child?.parent === one.pid) killWithDescendants(scope, child, budget);
+    if (child?.parent === one.pid) await killWithDescendants(scope, child, budget);
   }
   return signalProcess(scope, one, SIGKILL);
+}
+
+/** The children of all threads of a process, of which there may be thousands. Yields to the event loop. */
+async function childrenOfAll(pid: number): Promise<number[]> {
+  const found: number[] = [];
+  for (const thread of threadsOf(pid)) {
+    const turn = scanTurns.enter();
+    if (turn) await turn;
+    found.push(...childrenOf(pid, thread));
+  }
+  return found;
 }
 
 class HandleFile implements OpenFile {
   readonly #handle: FileHandle;
   /** Memory of earlier reads, which the next ones use again. */
   readonly #free: Buffer[] = [];
-  readonly killHolder: () => boolean;
+  readonly killHolder: () => Promise<boolean>;
 
-  constructor(handle: FileHandle, killHolder: () => boolean) {
+  constructor(handle: FileHandle, killHolder: () => Promise<boolean>) {
     this.#handle = handle;
     this.killHolder = killHolder;
   }

@@ -3,11 +3,12 @@ import type { ProcessName } from "../port.ts";
 import {
   descriptorsOf,
   type HostProcess,
+  holdsAny,
   type IdKind,
   idsOf,
   type ProcessScope,
   readProcesses,
-  Slices,
+  scanTurns,
 } from "./host-process.ts";
 
 /** The descriptors in which one of Berth's shells holds the pipes of its job. */
@@ -71,13 +72,13 @@ export class ProcessTree {
     const isIt = (one: HostProcess): boolean => idsOf(one.pid, "NSpid")[this.#level] === pid;
     const known = all.find((one) => one.pid === this.#leaderPid && this.#known.has(keyOf(one)));
     if (known !== undefined) return known;
-    const slices = new Slices();
     for (const one of all) {
+      const turn = scanTurns.enter();
+      if (turn) await turn;
       if ((startTime === "" || one.startTime === startTime) && isIt(one)) {
         this.#leaderPid = one.pid;
         return one;
       }
-      if (slices.over) await slices.rest();
     }
     return undefined;
   }
@@ -98,16 +99,16 @@ export class ProcessTree {
     idOf: (one: HostProcess) => number,
   ): Promise<number | undefined> {
     if (!(this.#name.pid > 1)) return undefined;
-    const slices = new Slices();
     const seen = new Set<number>();
     for (const one of all) {
+      const turn = scanTurns.enter();
+      if (turn) await turn;
       const id = idOf(one);
       if (seen.has(id)) continue;
       seen.add(id);
       // An id that is the pid of a live process belongs to a later leader.
       const isLed = all.some(({ pid }) => pid === id);
       if (!isLed && idsOf(one.pid, kind)[this.#level] === this.#name.pid) return id;
-      if (slices.over) await slices.rest();
     }
     return undefined;
   }
@@ -124,11 +125,11 @@ async function holdersOf(
   pipes: readonly string[],
   processes: readonly HostProcess[],
 ): Promise<HostProcess[]> {
-  const slices = new Slices();
   const found: HostProcess[] = [];
   for (const one of processes) {
-    if (descriptorsOf(one.pid, "all").some((target) => pipes.includes(target))) found.push(one);
-    if (slices.over) await slices.rest();
+    const turn = scanTurns.enter();
+    if (turn) await turn;
+    if (await holdsAny(one.pid, pipes)) found.push(one);
   }
   return found;
 }

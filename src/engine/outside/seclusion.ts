@@ -1,11 +1,12 @@
 import type { ProcessName, Seclusion } from "../port.ts";
 import {
   descriptorsOf,
+  holdsAny,
   idsOf,
   type ProcessScope,
   readProcess,
   readText,
-  Slices,
+  scanTurns,
   startTimeOf,
   statOf,
 } from "./host-process.ts";
@@ -45,12 +46,12 @@ export async function lookForSeclusion(
   if (stat === undefined || stat[START_TIME] !== shell.startTime || !isFree(hostPid)) return undefined;
   const pipes = descriptorsOf(hostPid, PIPE_FDS);
   if (known !== undefined && pipes.join() !== known.pipes.join()) return undefined;
-  const slices = new Slices();
   for (const pid of pids) {
     if (pid === hostPid || known?.pids.has(pid)) continue;
+    const turn = scanTurns.enter();
+    if (turn) await turn;
     if (readProcess(pid)?.session === hostPid) return undefined;
-    if (descriptorsOf(pid, "all").some((target) => pipes.includes(target))) return undefined;
-    if (slices.over) await slices.rest();
+    if (await holdsAny(pid, pipes)) return undefined;
   }
   const look: Look = {
     program: `${stat[START_CODE]} ${stat[START_STACK]}`,
@@ -66,10 +67,10 @@ async function findShell(
   level: number,
   { pid, startTime }: ProcessName,
 ): Promise<number | undefined> {
-  const slices = new Slices();
   for (const candidate of pids) {
+    const turn = scanTurns.enter();
+    if (turn) await turn;
     if (startTimeOf(candidate) === startTime && idsOf(candidate, "NSpid")[level] === pid) return candidate;
-    if (slices.over) await slices.rest();
   }
   return undefined;
 }

@@ -23,7 +23,8 @@ import { checkText, msToDuration, msToTimestamp } from "../validate/fields.ts";
 
 /** The kernel's limit for one argument: 32 pages, including the NUL. */
 const MAX_ARGUMENT_BYTES = 131_071;
-const MAX_ARGUMENTS = 65_536;
+/** With the most variables, they fit into the values that a message may have. */
+const MAX_ARGUMENTS = 50_000;
 const MAX_ARGV_BYTES = 1024 * 1024;
 const MAX_TERMINAL_SIDE = 10_000;
 

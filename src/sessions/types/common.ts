@@ -4,11 +4,11 @@ import type { RequestedSpec } from "../../sandboxes/spec.ts";
 
 const MIB = 1024 * 1024;
 
-/** The longest environment string that Linux accepts. */
+/** Linux's limit for an environment string: `NAME=value` and the NUL at its end. */
 const MAX_VARIABLE_BYTES = 128 * 1024;
-/** The same limits as for the environment of a command. */
+/** As for the environment of a sandbox, next to which it has to fit. */
 const MAX_VARIABLES = 1024;
-const MAX_ENVIRONMENT_BYTES = 768 * 1024;
+const MAX_ENV_BYTES = 768 * 1024;
 
 /** Fields that every type's config may have. */
 export const baseConfig = z.strictObject({
@@ -32,19 +32,18 @@ export const envConfig = z
   .record(z.string().regex(/^[^=\0]+$/, "a name must not be empty nor hold = or NUL"), z.string())
   .refine((env) => Object.values(env).every((value) => !value.includes("\0")), "values must not hold NUL")
   .refine(
-    (env) => Object.entries(env).every(([name, value]) => name.length + value.length < MAX_VARIABLE_BYTES),
+    (env) => Object.entries(env).every((variable) => bytesOf(variable) <= MAX_VARIABLE_BYTES),
     `a variable has at most ${MAX_VARIABLE_BYTES} bytes`,
   )
-  .refine((env) => Object.keys(env).length <= MAX_VARIABLES, `at most ${MAX_VARIABLES} variables are allowed`)
-  .refine((env) => bytesOf(env) <= MAX_ENVIRONMENT_BYTES, `has at most ${MAX_ENVIRONMENT_BYTES} bytes`)
+  .refine((env) => Object.keys(env).length <= MAX_VARIABLES, `must have at most ${MAX_VARIABLES} variables`)
+  .refine(
+    (env) => Object.entries(env).reduce((sum, variable) => sum + bytesOf(variable), 0) <= MAX_ENV_BYTES,
+    `must have at most ${MAX_ENV_BYTES} bytes: pass more through a file`,
+  )
   .describe("Environment variables, over the sandbox's.");
 
-/** With the `=` and the NUL of each variable. */
-function bytesOf(env: Readonly<Record<string, string>>): number {
-  return Object.entries(env).reduce(
-    (sum, [name, value]) => sum + Buffer.byteLength(name) + Buffer.byteLength(value) + 2,
-    0,
-  );
+function bytesOf([name, value]: [string, string]): number {
+  return Buffer.byteLength(name) + Buffer.byteLength(value) + 2;
 }
 
 /** How long a command may run, in seconds. */

@@ -268,11 +268,8 @@ export class InterpreterProcess {
   }
 
   async #follow(execution: Execution, channel: OutputChannel, stop: AbortSignal): Promise<ExecutionOutcome> {
-    const ended = Promise.withResolvers<JobEnd>();
-    this.#onEnd = ended.resolve;
-    if (this.#end !== undefined) ended.resolve(this.#end);
     let over = false;
-    const result = Promise.race([execution.end, ended.promise])
+    const result = Promise.race([execution.end, this.#ended()])
       .then(async (): Promise<ExecutionOutcome> => {
         const end = this.#end;
         if (end === undefined) {
@@ -307,6 +304,14 @@ export class InterpreterProcess {
       if (mayBeOutOfMemory(Number(outcome.end.status))) await this.#newOomKills();
     }
     return outcome;
+  }
+
+  /** Resolves at its end, for one execution at a time. What reacts to `job.end` itself stays for the job's life. */
+  #ended(): Promise<JobEnd> {
+    const { promise, resolve } = Promise.withResolvers<JobEnd>();
+    this.#onEnd = resolve;
+    if (this.#end !== undefined) resolve(this.#end);
+    return promise;
   }
 
   async #ranOutOfMemory(end: JobEnd): Promise<boolean> {
@@ -406,7 +411,8 @@ export class InterpreterProcess {
   async #empty(channel: OutputChannel, signal: AbortSignal): Promise<void> {
     const execution = new Execution(() => {}, this.#language.maxPayloadBytes);
     channel.taker = (stream, chunk) => execution.data(stream, chunk);
-    this.#emptying = Promise.race([execution.end, this.#job.end]).then(() => {
+    this.#emptying = Promise.race([execution.end, this.#ended()]).then(() => {
+      this.#onEnd = () => {};
       channel.taker = undefined;
       this.#emptying = undefined;
     });

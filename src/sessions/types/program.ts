@@ -5,11 +5,13 @@ import type { ProcessControl } from "../../processes/control.ts";
 import { mayBeOutOfMemory } from "../../processes/record.ts";
 import { type Job, type JobEnd, type JobRunner, withoutVariables } from "../../processes/shell/job.ts";
 import type { LeasedSandbox } from "../../sandboxes/lease.ts";
+import type { UnfinishedMessages } from "./unfinished-messages.ts";
 
 export interface ProgramHost {
   readonly runner: JobRunner;
   readonly control: ProcessControl;
   readonly logger: Logger;
+  readonly unfinished: UnfinishedMessages;
 }
 
 interface ProgramRequest {

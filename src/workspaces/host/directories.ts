@@ -31,6 +31,8 @@ import { archiveDirectory, exportDirectory, measureDirectory, sweepDirectory, Tr
 interface WorkspaceDirectoriesOptions {
   readonly root: string;
   readonly sharedRoot: string;
+  /** Sandboxes must not share it. */
+  readonly dataDir: string;
   /** Per workspace. Undefined: no limit. */
   readonly quotaBytes: number | undefined;
   /** Per shared directory. Undefined: no limit. */
@@ -74,6 +76,7 @@ export class WorkspaceDirectories implements WorkspaceStorage {
     this.#trash = new Trash(this.#tools);
     this.#shared = new SharedDirectories({
       layout: this.#layout,
+      dataDir: options.dataDir,
       quotaBytes: options.sharedQuotaBytes,
       tools: this.#tools,
       logger,
@@ -90,7 +93,7 @@ export class WorkspaceDirectories implements WorkspaceStorage {
 
   /**
    * Creates the roots, removes incomplete work of earlier runs, and finds out how quotas can be enforced.
-   * @throws `INVALID_ARGUMENT` if the host's other users may enter a root.
+   * @throws `INVALID_ARGUMENT` if the host's other users may enter a root, or sandboxes would share Berth's own files.
    */
   async prepare(): Promise<void> {
     const { root, trash, staging } = this.#layout;

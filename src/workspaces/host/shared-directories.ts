@@ -1,20 +1,23 @@
-import { lstatSync, realpathSync, statSync } from "node:fs";
+import { lstatSync, statSync } from "node:fs";
 import { chmod, lstat, mkdir } from "node:fs/promises";
 import path from "node:path";
 import { BerthError } from "../../base/errors.ts";
 import type { Logger } from "../../base/logger.ts";
 import { makeDirectories } from "../../base/make-directories.ts";
+import { isWithin, realPlace } from "../../base/place.ts";
 import {
   type Exposure,
   exposed,
   exposureAt,
   foreignEntry,
   isBehindPrivate,
+  isForEverybody,
   makePrivate,
   type PrivateDirectory,
 } from "../../base/private-directory.ts";
 import { quoteIfNeeded } from "../../base/shell-quote.ts";
 import { unlessThere } from "../../base/system-errors.ts";
+import { privateDataDir } from "../../state/data-dir.ts";
 import type { Quota, WorkspacePlace } from "../workspace.ts";
 import type { Layout } from "./layout.ts";
 import { DirectoryQuota, ProjectQuota } from "./project-quota.ts";
@@ -22,6 +25,7 @@ import type { Tools } from "./tools.ts";
 
 interface SharedDirectoriesParts {
   readonly layout: Layout;
+  readonly dataDir: string;
   /** Per directory. Undefined: no limit. */
   readonly quotaBytes: number | undefined;
   readonly tools: Tools;
@@ -48,7 +52,7 @@ export class SharedDirectories {
   /**
    * Creates the directory in the shared root and finds out how quotas can be enforced.
    * @param projects enforces quotas in the workspaces root; or why that is not possible.
-   * @throws `INVALID_ARGUMENT` if the host's other users may enter a root.
+   * @throws `INVALID_ARGUMENT` if the host's other users may enter a root, or sandboxes would share Berth's own files.
    */
   async prepare(projects: ProjectQuota | string): Promise<void> {
     const { layout, quotaBytes, tools, logger } = this.#parts;
@@ -104,7 +108,8 @@ export class SharedDirectories {
   }
 
   async #openRoot(): Promise<string> {
-    this.#path = await makeSharedRoot(this.#parts.layout.sharedRoot);
+    const { layout, dataDir } = this.#parts;
+    this.#path = await makeSharedRoot(layout.sharedRoot, berthsOwn(layout, dataDir));
     return this.#path;
   }
 
@@ -147,13 +152,22 @@ const OPTION = "shared-root";
 /** Name of the shared directory, if it is inside a root that had to be closed. */
 const INSIDE = "shared";
 
+/** The directories of Berth that sandboxes must not share. */
+export function berthsOwn(layout: Layout, dataDir: string): readonly PrivateDirectory[] {
+  return [privateDataDir(dataDir), layout.privateRoot];
+}
+
 /**
  * Creates the directory that sandboxes share, and returns it. All users of all sandboxes write to it, so some directory
  * above it must be closed to the host's users. If none above the root is, the root is closed, and the shared directory
  * is inside.
- * @throws `INVALID_ARGUMENT`, with the command to type, if the root cannot be closed; errors of the file system.
+ * @param own directories of Berth that must not be shared.
+ * @throws `INVALID_ARGUMENT`, with what to do, if the root cannot be closed or overlaps with Berth's own; errors of the
+ *   file system.
  */
-export async function makeSharedRoot(root: string): Promise<string> {
+export async function makeSharedRoot(root: string, own: readonly PrivateDirectory[]): Promise<string> {
+  const overlap = overlapOf(root, own);
+  if (overlap !== undefined) throw exposed(OPTION, overlap);
   makeDirectories(root, 0o700);
   if (isShared(root)) return makeOpen(root);
   const unmoved = unmovedContent(root);
@@ -163,8 +177,10 @@ export async function makeSharedRoot(root: string): Promise<string> {
 }
 
 /** Why {@link makeSharedRoot} would refuse the root. Undefined: it would not. Changes nothing. */
-export function sharedRootExposure(root: string): Exposure | undefined {
+export function sharedRootExposure(root: string, own: readonly PrivateDirectory[]): Exposure | undefined {
   try {
+    const overlap = overlapOf(root, own);
+    if (overlap !== undefined) return overlap;
     return isShared(root) ? undefined : (unmovedContent(root) ?? exposureAt(asPrivate(root)));
   } catch {
     // It will be created at the start, or there is another problem.
@@ -185,18 +201,48 @@ async function makeOpen(directory: string): Promise<string> {
 
 /** Whether sandboxes share the root itself. A root that was closed once stays closed, whatever is above it now. */
 function isShared(root: string): boolean {
-  const wasClosed = hasInside(root) && (lstatSync(root).mode & 0o077) === 0;
-  return !wasClosed && isBehindPrivate(realpathSync(root));
+  return !wasClosed(root) && isBehindPrivate(realPlace(root));
+}
+
+/** Whether the root is closed, and sandboxes share a directory in it. */
+function wasClosed(root: string): boolean {
+  return hasInside(root) && (statSync(root).mode & 0o077) === 0;
+}
+
+/** Entries of Berth's own directories that sandboxes may share: the default shared root, and where workspaces would be. */
+const ROOTS = ["workspaces", INSIDE];
+
+/** Why sandboxes of one owner would reach files of Berth, or workspaces of others, in what they share. */
+function overlapOf(root: string, own: readonly PrivateDirectory[]): Exposure | undefined {
+  const shared = wasClosed(root) ? path.join(root, INSIDE) : root;
+  const place = realPlace(shared);
+  for (const { path: directory, option, isOwn } of own) {
+    const real = realPlace(directory);
+    const [entry = ""] = path.relative(real, place).split(path.sep);
+    const isInside = isWithin(place, real) && isOwn(entry) && !ROOTS.includes(entry);
+    if (!isInside && !isWithin(real, place)) continue;
+    const where = isInside
+      ? `which is Berth's own in ${directory}`
+      : `and ${directory} is ${real === place ? "the same directory" : "in it"}`;
+    return {
+      found: `sandboxes would share ${shared}, ${where} (--${option})`,
+      fix: `Name a directory that is apart from it with --${OPTION}, or another with --${option}.`,
+    };
+  }
+  return undefined;
 }
 
 /** Content from a time when sandboxes shared the root itself. They would no longer see it. */
 function unmovedContent(root: string): Exposure | undefined {
   const content = hasInside(root) ? undefined : foreignEntry(root, () => false);
   if (content === undefined) return undefined;
+  const found = `other users may come to ${root}, so sandboxes are to share a directory in it, ${INSIDE}, and it holds ${JSON.stringify(content)}`;
+  const another = `Name an empty directory or one behind a closed one with --${OPTION}`;
+  if (isForEverybody(realPlace(root), statSync(root).mode)) return { found, fix: `${another}.` };
   const script = `cd "$0"; mkdir ${INSIDE}; find . -mindepth 1 -maxdepth 1 ! -name ${INSIDE} ! -name lost+found -exec mv -t ${INSIDE} -- {} +; chmod 700 .`;
   return {
-    found: `other users may come to ${root}, so sandboxes are to share a directory in it, ${INSIDE}, and it holds ${JSON.stringify(content)}`,
-    fix: `Name an empty directory or one behind a closed one with --${OPTION}, or move what it holds: ${process.geteuid?.() === 0 ? "sudo " : ""}sh -ec '${script}' ${quoteIfNeeded(root)}`,
+    found,
+    fix: `${another}, or move what it holds: ${process.geteuid?.() === 0 ? "sudo " : ""}sh -ec '${script}' ${quoteIfNeeded(root)}`,
   };
 }
 

@@ -5,6 +5,7 @@ import type { Readable, Writable } from "node:stream";
 import { text } from "node:stream/consumers";
 import { abortError, BerthError, throwIfAborted } from "../../base/errors.ts";
 import { LastLines } from "../../base/last-lines.ts";
+import { codeOf, tooManyFiles } from "../../base/system-errors.ts";
 import { PinnedDirectory } from "./pinned.ts";
 
 /** How many bytes of the end of a tool's stderr are kept. */
@@ -41,6 +42,9 @@ interface Start {
   /** Whether the prefix enters the directory, which is then {@link DIRECTORY_FD}. */
   readonly enters: boolean;
 }
+
+/** What starting a program fails with that this host does not have. */
+const MISSING = new Set(["ENOENT", "EACCES"]);
 
 const PLAIN: Start = { prefix: () => [], enters: false };
 
@@ -84,7 +88,10 @@ export class Tools {
     this.#how = how;
   }
 
-  /** Finds out how capabilities can be given and dropped on this host. */
+  /**
+   * Finds out how capabilities can be given and dropped on this host.
+   * @throws why that could not be tried, for instance `TOO_MANY_OPERATIONS`
+   */
   static find(): Tools {
     const how = process.getuid?.() === 0 ? asRoot : asUser;
     const directory = openSync("/", "r");
@@ -92,10 +99,12 @@ export class Tools {
       // A setpriv before util-linux 2.33 knows capabilities but not --pdeathsig.
       for (const start of [how(ENDS_WITH_US), how([])]) {
         const [command = "", ...args] = start.prefix([]);
-        const { status } = spawnSync(command, [...args, "true"], {
+        const { status, error } = spawnSync(command, [...args, "true"], {
           stdio: ["ignore", "ignore", "ignore", directory],
         });
         if (status === 0) return new Tools(start);
+        // A failure that may be over soon is no reason to run tools with all rights.
+        if (error !== undefined && !MISSING.has(codeOf(error) ?? "")) throw tooManyFiles(error) ?? error;
       }
       return new Tools(PLAIN);
     } finally {
@@ -176,6 +185,8 @@ export class Tools {
       });
       const ended = endOf(tool, isNoise);
       ended.catch(() => {});
+      // It could not be started, and has no streams.
+      if (tool.pid === undefined) await ended;
       return { tool: tool as ChildProcessByStdio<null, Readable, Readable>, stdin: tool.stdin, ended };
     } finally {
       // The child has inherited it: a stream that is never read to the end must not hold it open here.

@@ -171,7 +171,7 @@ export function outsideSuite(subject: Subject): void {
       const leader = await lead(`echo content >/tmp/f; sleep 6046 & sh -c "${line}"; sleep 6047`);
       await eventually(async () => (await count("sleep 6045")) === 1);
       const file = await outside.openFile(leader, 9);
-      expect(file?.killHolder()).toBe(true);
+      expect(await file?.killHolder()).toBe(true);
       await eventually(async () => (await count("sleep 6047")) === 1);
       // A killed process is there until it is scheduled.
       const left = async () => {
@@ -180,7 +180,7 @@ export function outsideSuite(subject: Subject): void {
         return counts;
       };
       await expect.poll(left).toEqual([0, 0, 0, 1]);
-      expect(file?.killHolder()).toBe(false);
+      expect(await file?.killHolder()).toBe(false);
       expect(await outside.stateOf(leader)).toBe("running");
       expect((await file?.read(0, 100, signal))?.toString()).toBe("content\n");
       await file?.close();
@@ -194,7 +194,7 @@ time.sleep(6049)`;
       const leader = await lead(`echo content >/tmp/f; python3 -c '${program}'; sleep 6047`);
       await eventually(async () => (await count("sleep 6048")) === 1);
       const file = await outside.openFile(leader, 9);
-      expect(file?.killHolder()).toBe(true);
+      expect(await file?.killHolder()).toBe(true);
       await eventually(async () => (await count("sleep 6047")) === 1);
       await expect.poll(() => count("sleep 6048")).toBe(0);
       await file?.close();

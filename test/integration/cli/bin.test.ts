@@ -53,6 +53,48 @@ test("started through a link, it becomes the program: there is no other process"
   expect(await ended).toEqual([0, null]);
 });
 
+describe("SIGHUP", () => {
+  /** Starts a service by a command. */
+  function start(command: string, ...words: string[]) {
+    const args = [...words, BIN, "serve", "--engine", "bubblewrap", "--data-dir", path.join(dir, "hung up")];
+    const child = spawn(command, args, {
+      env: { ...process.env, BERTH_LISTEN: "127.0.0.1:0" },
+      stdio: ["ignore", "pipe", "pipe"],
+    });
+    const log: Buffer[] = [];
+    child.stderr.on("data", (chunk) => log.push(chunk));
+    const ended = once(child, "close").then(([exitCode]) => {
+      return { exitCode, log: Buffer.concat(log).toString() };
+    });
+    return { child, ended };
+  }
+
+  test("does not end a service that was started by nohup", async () => {
+    const { child, ended } = start("nohup");
+    try {
+      const [line] = await once(child.stdout, "data");
+      child.kill("SIGHUP");
+      // Once it answers a later request, it has also seen the signal.
+      const port = /:(\d+);/.exec(String(line))?.[1];
+      const status = fetch(`http://127.0.0.1:${port}/healthz`).then((answer) => answer.status);
+      expect(await status.catch(() => "none")).toBe(200);
+    } finally {
+      child.kill("SIGTERM");
+    }
+    expect(await ended).toEqual({ exitCode: 0, log: expect.stringContaining("stopped by SIGTERM") });
+  });
+
+  test("ends one whose starter ignores other signals", async () => {
+    const { child, ended } = start("sh", "-c", 'trap "" INT QUIT; exec "$0" "$@"');
+    try {
+      await once(child.stdout, "data");
+    } finally {
+      child.kill("SIGHUP");
+    }
+    expect(await ended).toEqual({ exitCode: 0, log: expect.stringContaining("stopped by SIGHUP") });
+  });
+});
+
 describe("the Node it uses", () => {
   /** A Node that prints its place and its arguments. */
   const nodeIn = (place: string) =>

@@ -213,6 +213,21 @@ describe("next to a running service", () => {
     expect(exitCode).toBe(0);
     expect(of("address")?.found).toMatch(/^a service runs on \S+ already, engine docker \d/);
   });
+
+  test("its data directory is a problem for another service, and not for itself", async () => {
+    const dataDir = ["--data-dir", service.dataDir];
+    const another = await doctor(dataDir);
+    expect(another.exitCode).toBe(1);
+    expect(another.of("--data-dir")).toEqual({
+      subject: "--data-dir",
+      status: "missing",
+      found: `${service.dataDir} is in use by another service`,
+      fix: "Stop that one, or give this one a directory of its own.",
+    });
+    const itself = await doctor([...dataDir, "--listen", service.address]);
+    expect(itself.exitCode).toBe(0);
+    expect(itself.of("--data-dir")).toBeUndefined();
+  });
 });
 
 test("the path of a socket that a killed service left is free; one that cannot be used says why", async () => {

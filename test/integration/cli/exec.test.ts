@@ -45,6 +45,15 @@ describe("stdin", () => {
     const { exitCode, stdout } = await exec(["cat"], "");
     expect([exitCode, stdout.length]).toEqual([0, 0]);
   });
+
+  test.each([
+    ["/dev/zero", 32],
+    ["/dev/null", 0],
+  ])("from a device is passed on: %s", async (device, length) => {
+    const within = ["sh", "-c", `exec "$@" <${device}`, "sh"];
+    const { exitCode, stdout } = await service.run(["exec", SANDBOX, "--", "head", "-c", "32"], { within });
+    expect({ exitCode, stdout }).toEqual({ exitCode: 0, stdout: Buffer.alloc(length) });
+  });
 });
 
 /** The program, whose files that are loaded only for a failure are gone: an upgrade has replaced them. */

@@ -1,6 +1,7 @@
 import { execFileSync, spawn } from "node:child_process";
 import { once } from "node:events";
 import { closeSync, constants, mkdtempSync, openSync, rmSync, writeFileSync } from "node:fs";
+import net from "node:net";
 import { tmpdir } from "node:os";
 import path from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
@@ -8,6 +9,7 @@ import { afterAll, afterEach, describe, expect, test } from "vitest";
 import { makeCertificate } from "../../support/certificate.ts";
 import { containersOf, removeContainers } from "../../support/docker.ts";
 import { endOf, MAIN, runProgram, ServeProcess, startProgram } from "../../support/program.ts";
+import { newDataDir } from "../../support/settings.ts";
 import { TmuxTerminal } from "../../support/tmux.ts";
 import { TokensFile } from "../../support/tokens.ts";
 
@@ -359,6 +361,38 @@ test("without its engine it does not start, and says what to do", async () => {
     /^berth: Docker is not running\..*\nSee what is missing: berth doctor, with the same options\n$/s,
   );
 });
+
+test.each(["docker", "auto"])(
+  "a start with the engine %s does not wait for a Docker that does not answer once it gets a signal",
+  async (engine) => {
+    const socket = path.join(mkdtempSync(path.join(newDataDir(), "hung-")), "docker.sock");
+    const hung = net.createServer(() => {}).listen(socket);
+    await once(hung, "listening");
+    const asked = once(hung, "connection");
+    const args = ["serve", "--engine", engine, "--docker-host", `unix://${socket}`];
+    // Its own timeouts never pass, so that only the signal ends the wait.
+    const patient =
+      "const set = setTimeout; globalThis.setTimeout = (f, ms, ...a) => set(f, ms > 5e3 ? 2e9 : ms, ...a)";
+    const NODE_OPTIONS = `--import ${JSON.stringify(`data:text/javascript,${encodeURIComponent(patient)}`)}`;
+    const child = startProgram([...args, "--listen", "127.0.0.1:0", "--data-dir", newDataDir()], {
+      env: { NODE_OPTIONS },
+    });
+    const end = endOf(child);
+    try {
+      await Promise.race([asked, end]);
+      child.kill("SIGTERM");
+      const late = sleep(30_000, { exitCode: "still runs" }, { ref: false });
+      expect(await Promise.race([end, late])).toMatchObject({
+        exitCode: 0,
+        stderr: expect.stringContaining("stopped by SIGTERM"),
+      });
+    } finally {
+      child.kill("SIGKILL");
+      await end;
+      hung.close();
+    }
+  },
+);
 
 test.each(["ssh://user@host", "nonsense"])(
   "a DOCKER_HOST that names no daemon that can be reached is refused, not taken for one that is away: %s",

@@ -100,3 +100,13 @@ test("what a session's program says when it does not start cannot control the te
   expect(reset.stderr.toString()).not.toMatch(/[\x07\x1b]/);
   await service.runHere(["rm", sandbox]);
 });
+
+test("who asks for what no installation brings is not sent to doctor", async () => {
+  await service.runHere(["session", "create", "bash", "-w", "blind"]);
+  const { exitCode, stderr } = await service.runHere(["session", "view", "blind", "bash"]);
+  expect({ exitCode, stderr }).toEqual({
+    exitCode: 1,
+    stderr: "berth: A session of the type bash has no screen to show.\n",
+  });
+  await service.runHere(["session", "rm", "-w", "blind"]);
+});

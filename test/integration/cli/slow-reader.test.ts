@@ -5,8 +5,9 @@ import { Socket } from "node:net";
 import { tmpdir } from "node:os";
 import path from "node:path";
 import { text } from "node:stream/consumers";
+import { setTimeout } from "node:timers/promises";
 import { expect, onTestFinished, test } from "vitest";
-import { MAIN } from "../../support/program.ts";
+import { MAIN, ServeProcess } from "../../support/program.ts";
 
 /** A FIFO. Node reads from the pipes that it makes for a child before anything asks it to. */
 function openPipe(): { readonly reader: number; readonly writer: number } {
@@ -59,4 +60,29 @@ test("a stderr that nobody reads does not keep a command from ending", async () 
   const { reader, exited } = failOnFullStderr();
   expect(await exited).toEqual([2, null]);
   closeSync(reader);
+});
+
+test("an interrupt ends a command whose output nobody reads", async () => {
+  const service = await ServeProcess.start(["--engine", "bubblewrap"]);
+  onTestFinished(() => void service.stop());
+  expect(await service.runHere(["create", "--id", "box"])).toMatchObject({ exitCode: 0 });
+  /** How a command ends that is interrupted while it writes more than the pipes on the way take. */
+  const interrupted = async (...line: string[]) => {
+    const child = service.begin(line);
+    try {
+      await once(child.stdout, "readable");
+      child.kill("SIGINT");
+      const late = setTimeout(20_000, "still runs", { ref: false });
+      return await Promise.race([once(child, "exit").then(([exitCode]) => exitCode), late]);
+    } finally {
+      child.kill("SIGKILL");
+    }
+  };
+  const ends = await Promise.all([
+    interrupted("ls", "--format", "{{json .}}".repeat(500)),
+    interrupted("inspect", ...Array.from({ length: 500 }, () => "box")),
+    interrupted("inspect", "-f", "{{json .spec}}".repeat(1000), "box"),
+    interrupted("tool", "run", "-w", "ann", "python:run", "code='x' * 300_000"),
+  ]);
+  expect(ends).toEqual([130, 130, 130, 130]);
 });

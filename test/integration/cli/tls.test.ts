@@ -1,9 +1,11 @@
 import { execFileSync } from "node:child_process";
 import { X509Certificate } from "node:crypto";
 import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import net from "node:net";
 import { tmpdir } from "node:os";
 import path from "node:path";
-import { afterAll, afterEach, beforeAll, expect, test } from "vitest";
+import tls from "node:tls";
+import { afterAll, afterEach, beforeAll, expect, onTestFinished, test } from "vitest";
 import { ServeProcess } from "../../support/program.ts";
 import { runProgramHere } from "../../support/program-here.ts";
 
@@ -86,6 +88,89 @@ test("a custom authority is named by a flag or a variable", async () => {
       exitCode: 2,
       stderr: `berth: ${problem}\n`,
     });
+});
+
+/** A link to a port. Returns its address, and what comes over it from clients. */
+async function tapTo(port: string): Promise<{ readonly address: string; readonly seen: Buffer[] }> {
+  const seen: Buffer[] = [];
+  const tap = net.createServer((client) => {
+    const server = net.connect(Number(port), "127.0.0.1");
+    client.on("data", (data) => seen.push(data));
+    for (const [from, to] of [
+      [client, server],
+      [server, client],
+    ] as const) {
+      from.pipe(to);
+      from.on("error", () => to.destroy());
+    }
+  });
+  await new Promise<void>((listening) => tap.listen(0, "127.0.0.1", listening));
+  onTestFinished(() => void tap.close());
+  // The system connects this one to itself. The program takes it for an address of the network.
+  return { address: `0.0.0.0:${(tap.address() as net.AddressInfo).port}`, seen };
+}
+
+test.each(["", "http://"])(
+  "no token goes in clear to a service with TLS that is called by %sHOST:PORT",
+  async (scheme) => {
+    const { service, port } = await serve("DNS:localhost", 1);
+    const { address, seen } = await tapTo(port);
+    const env = { BERTH_TOKEN: "berth_secret" };
+    expect(await service.runHere(["ls", "--address", `${scheme}${address}`], { env })).toMatchObject({
+      exitCode: 1,
+      stderr: `berth: what answers at ${scheme}${address} speaks TLS\nCall it with TLS: --address https://${address}\n`,
+    });
+    // HPACK may compress the token, so that nothing of a call may be seen.
+    expect(Buffer.concat(seen).toString("latin1")).toMatch(/^\x16\x03/);
+    expect(Buffer.concat(seen).toString("latin1")).not.toContain("PRI * HTTP/2");
+  },
+);
+
+test("no token goes in clear to a service with TLS that refuses to talk to the program", async () => {
+  // Without a certificate, it ends each handshake with an alert.
+  const server = tls.createServer();
+  await new Promise<void>((listening) => server.listen(0, "127.0.0.1", listening));
+  onTestFinished(() => void server.close());
+  const { address, seen } = await tapTo(String((server.address() as net.AddressInfo).port));
+  const { stderr } = await runProgramHere(["ls", "--address", address], {
+    env: { BERTH_TOKEN: "berth_secret" },
+  });
+  expect(stderr).toContain(`what answers at ${address} speaks TLS`);
+  expect(Buffer.concat(seen).toString("latin1")).not.toContain("PRI * HTTP/2");
+});
+
+test("a token goes to a service without TLS at an address of the network", async () => {
+  const service = await ServeProcess.start(["--engine", "bubblewrap", "--allow-host", "0.0.0.0"]);
+  services.push(service);
+  const { address, seen } = await tapTo(service.address.split(":").at(-1) ?? "");
+  const env = { BERTH_TOKEN: "berth_secret" };
+  expect(await service.runHere(["ls", "--address", address], { env })).toMatchObject({
+    exitCode: 0,
+    stderr: "",
+  });
+  expect(Buffer.concat(seen).toString("latin1")).toContain("PRI * HTTP/2");
+});
+
+test("authorities for a service that is called without TLS are refused, and not ignored", async () => {
+  mkdirSync(path.join(dir, "berth"), { recursive: true });
+  const address = "berth.invalid:7070";
+  writeFileSync(path.join(dir, "berth/profiles.json"), JSON.stringify({ plain: { address, "tls-ca": ca } }));
+  for (const [args, env, source, plain] of [
+    [["--address", address, "--tls-ca", ca], {}, "--tls-ca", address],
+    [["--address", `http://${address}`, "--tls-ca", ca], {}, "--tls-ca", `http://${address}`],
+    [["--address", "127.0.0.1:1", "--tls-ca", ca], {}, "--tls-ca", "127.0.0.1:1"],
+    [["--address", address], { BERTH_TLS_CA: ca }, "BERTH_TLS_CA", address],
+    [["--profile", "plain"], { XDG_CONFIG_HOME: dir }, "tls-ca of the profile", address],
+  ] as const)
+    expect(await runProgramHere(["ls", ...args], { env })).toMatchObject({
+      exitCode: 2,
+      stderr: `berth: ${source}: ${plain} is called without TLS, and so without a certificate; write https://HOST:PORT\n`,
+    });
+  // The variable may be there for other addresses.
+  for (const here of ["127.0.0.1:1", "http://localhost:1", "unix:/no/socket"]) {
+    const { stderr } = await runProgramHere(["ls", "--address", here], { env: { BERTH_TLS_CA: ca } });
+    expect(stderr).toContain(`berth: no service answers at ${here}\n`);
+  }
 });
 
 test("a certificate for another name is reported with the names it has", async () => {

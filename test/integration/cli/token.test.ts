@@ -26,6 +26,21 @@ function tokenOf({ stdout, stderr, exitCode }: ProgramEnd): string {
 }
 
 describe("berth token", () => {
+  test("works on Node 20", async () => {
+    const file = newFile();
+    const old =
+      "data:text/javascript,delete Promise.withResolvers; delete Promise.try; delete Array.fromAsync";
+    const env = { BERTH_TOKENS: file, NODE_OPTIONS: `--import ${JSON.stringify(old)}` };
+    const { exitCode, stdout, stderr } = await runProgram(["token", "create", "--tenant", "acme"], { env });
+    expect({ exitCode, stderr }).toMatchObject({ exitCode: 0 });
+    const [, id = ""] = TOKEN.exec(stdout.toString()) ?? [];
+    const revoked = await runProgram(["token", "revoke", id], { env });
+    expect({ ...revoked, stdout: revoked.stdout.toString() }).toMatchObject({
+      exitCode: 0,
+      stdout: `${id}\n`,
+    });
+  });
+
   test("creates the file, lists its tokens and removes them, and keeps comments", async () => {
     const file = newFile();
     const token = await create(file, "--tenant", "acme", "--note", "a dashboard: x");

@@ -184,6 +184,29 @@ describe("wait", () => {
     }
   });
 
+  test("reports the end of its sandbox if another one has the id once the connection is back", async () => {
+    const sandbox = await ok("create", "--id", "replaced");
+    const link = await CuttableLink.to(service.address);
+    try {
+      const env = { BERTH_ADDRESS: link.address };
+      const waiting = service.begin(["wait", "--timeout", "20s", sandbox], { env });
+      const end = endOf(waiting);
+      await eventually(async () => {
+        const metrics = await (await fetch(`http://${service.address}/metrics`)).text();
+        return /^berth_rpc_in_flight\{.*WatchEvents.*\} 1$/m.test(metrics);
+      });
+      link.cut();
+      await ok("rm", "--grace", "0s", sandbox);
+      await ok("create", "--id", sandbox);
+      await link.restore();
+      const { exitCode, stdout } = await end;
+      expect({ exitCode, stdout: stdout.toString() }).toEqual({ exitCode: 0, stdout: "deleted\n" });
+    } finally {
+      link.cut();
+      await ok("rm", "--grace", "0s", sandbox);
+    }
+  });
+
   test("Ctrl-C ends only the waiting", async () => {
     const sandbox = await ok("create");
     const process = await detached(sandbox, "sleep", "1000");

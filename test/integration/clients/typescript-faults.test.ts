@@ -231,7 +231,11 @@ test("presents a certificate to a service that requires one", async () => {
   await mkdir(path.join(directory, "berth"));
   await writeFile(
     path.join(directory, "berth/profiles.json"),
-    JSON.stringify({ plain, work: { ...profile, "tls-ca": server.files.cert } }),
+    JSON.stringify({
+      plain,
+      trusting: { address: guarded.address, "tls-ca": server.files.cert },
+      work: { ...profile, "tls-ca": server.files.cert },
+    }),
   );
   vi.stubEnv("XDG_CONFIG_HOME", directory);
   onTestFinished(() => void vi.unstubAllEnvs());
@@ -239,6 +243,15 @@ test("presents a certificate to a service that requires one", async () => {
   expect(() => Berth.connect(undefined, { profile: "plain" })).toThrow(
     `"${guarded.address}" is called without TLS, and so without the certificate of the profile: write https://.`,
   );
+  expect(() => Berth.connect(undefined, { profile: "trusting" })).toThrow(
+    `"${guarded.address}" is called without TLS, and so without the tls-ca of the profile: write https://.`,
+  );
+  const over = connect("", {
+    profile: "trusting",
+    retryForMs: 0,
+    tls: { cert: client.cert, key: String(client.key) },
+  });
+  expect((await over.sandboxes.stats()).engine).toBe("bubblewrap");
 });
 
 test("reads the files of a certificate again for a new connection", async () => {

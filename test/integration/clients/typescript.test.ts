@@ -620,6 +620,38 @@ test("an abandoned create leaves nothing", async () => {
   await expect(other.sandboxes.stats()).rejects.toThrow("closed");
 });
 
+test("a create that still runs when its client is closed leaves nothing", async () => {
+  const other = Berth.connect(service.address);
+  const { sandboxes, runs } = other.connection;
+  const { createSandbox } = sandboxes;
+  const { createRun } = runs;
+  const created = [Promise.withResolvers<void>(), Promise.withResolvers<void>()];
+  // The service has created it, and its answer is on the way.
+  const answerless = async (made: Promise<unknown>, which: number, signal?: AbortSignal) => {
+    await made;
+    created[which]?.resolve();
+    return new Promise<never>((_, reject) => {
+      signal?.addEventListener("abort", () => reject(signal.reason));
+    });
+  };
+  vi.spyOn(sandboxes, "createSandbox").mockImplementationOnce((request, options) =>
+    answerless(createSandbox(request), 0, options?.signal),
+  );
+  vi.spyOn(runs, "createRun").mockImplementationOnce((request, options) =>
+    answerless(createRun(request), 1, options?.signal),
+  );
+  const labels = { test: "closed" };
+  const creating = [other.sandboxes.create({ labels }), other.runs.create({ name: "closed" })];
+  const ends = Promise.allSettled(creating);
+  await Promise.all(created.map(({ promise }) => promise));
+  vi.restoreAllMocks();
+  await other.close();
+  expect(await berth.sandboxes.list({ labels })).toEqual([]);
+  expect((await berth.runs.list()).filter(({ name }) => name === "closed")).toEqual([]);
+  const closed = { status: "rejected", reason: expect.objectContaining({ code: "CANCELLED" }) };
+  expect(await ends).toEqual([closed, closed]);
+});
+
 test("what a call's time is too short to create is not left behind", async () => {
   await using hasty = Berth.connect(service.address, { timeoutMs: 1 });
   const labels = { test: "hasty" };

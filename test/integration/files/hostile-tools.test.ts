@@ -1,6 +1,21 @@
 import { beforeAll, describe, expect, test } from "vitest";
 import { TEST_IMAGE } from "../../support/images.ts";
+import { followTurns } from "../../support/turns.ts";
 import { refusal, useFileBench } from "./file-bench.ts";
+
+/** The event loop serves every caller, so nothing may hold it for longer. */
+const MAX_TURN_MS = 100;
+/** As much as fits into what Berth reads of such a tool at most. */
+const FLOOD_BYTES = 16_000_000;
+const RECORD = "//81a4 0 0 0 1 2026-01-01 00:00:00.0 +0000//./a";
+
+/** Knows no records, and lists two names. */
+const FIND = `case "$*" in *printf*) exit 1;; *) printf './a\\0./b\\0';; esac`;
+/** Prints the flood where all names are asked for. */
+const FLOOD_OF_NAMES = `case "$*" in *print0*) exec cat /tmp/flood;; esac`;
+/** Knows no holes, and ends at a file that shrinks. */
+const SMALL_TAR = `case "$*" in *S*) echo "unrecognized option" >&2; exit 1;; esac
+cat /tmp/begin; echo "tar: file: short read" >&2; exit 1`;
 
 /** A sandbox in which root has replaced the tools. */
 describe("if the sandbox's own tools lie,", () => {
@@ -47,6 +62,33 @@ describe("if the sandbox's own tools lie,", () => {
       : /^(UNSUPPORTED|DEADLINE_EXCEEDED|FILE_NOT_FOUND)$/;
     expect(error.reason).toMatch(reasons);
     await bench().sh(`rm /usr/local/sbin/${tool}`);
+    expect((await bench().stat("file")).info.sizeBytes).toBe(1);
+  });
+
+  const list = { find: FIND, stat: "exec cat /tmp/flood" };
+  const archive = { find: FLOOD_OF_NAMES, tar: SMALL_TAR };
+  test.each([
+    ["records", list, `yes '${RECORD}'`],
+    ["records of nothing", list, "yes ////."],
+    ["targets of links", list, "cat /dev/zero"],
+    ["names", archive, "yes a | tr '\\n' '\\0'"],
+    ["empty names", archive, "cat /dev/zero"],
+  ])("a flood of %s is refused, and does not block the event loop", async (_, tools, flood) => {
+    await bench().sh(
+      `{ ${flood}; } | head -c ${FLOOD_BYTES} >/tmp/flood; tar -cf - file | head -c 512 >/tmp/begin`,
+    );
+    for (const [tool, lines] of Object.entries(tools)) {
+      await bench().sh(`cat >/usr/local/sbin/${tool} <<'END'
+#!/bin/sh
+${lines}
+END
+chmod 755 /usr/local/sbin/${tool}`);
+    }
+    const turns = followTurns();
+    const error = await refusal("tar" in tools ? bench().downloadArchive(".") : bench().list("."));
+    expect(Math.max(...turns())).toBeLessThan(MAX_TURN_MS);
+    expect(error.reason).toBe("UNSUPPORTED");
+    await bench().sh("rm /usr/local/sbin/*");
     expect((await bench().stat("file")).info.sizeBytes).toBe(1);
   });
 });

@@ -346,6 +346,20 @@ describe("deploy/helm/berth", () => {
     expect(chosen.map(({ metadata }) => metadata.name)).toEqual(["one-berth-replicas"]);
   });
 
+  test("probes present no client certificate, so they only connect if every client needs one", async () => {
+    const probesOf = async (values: Readonly<Record<string, string>>) => {
+      const { template } = named(await resources(values), "StatefulSet").spec as PodTemplate;
+      const [container] = template.spec.containers;
+      return ["livenessProbe", "readinessProbe", "startupProbe"].map((probe) => container?.[probe]);
+    };
+    for (const probe of await probesOf(TLS))
+      expect(probe).toMatchObject({ httpGet: { port: "berth", scheme: "HTTPS" } });
+    for (const probe of await probesOf({ ...TLS, "options.tls-client-ca": "/etc/berth/tls/ca.crt" })) {
+      expect(probe).toMatchObject({ tcpSocket: { port: "berth" } });
+      expect(probe).not.toHaveProperty("httpGet");
+    }
+  });
+
   test.each([
     ["a misspelled value", { replica: "2" }, "replica"],
     ["no tokens", { "tokens.secret": "" }, "tokens"],

@@ -97,7 +97,7 @@ with urllib.request.urlopen(request, context=ssl.create_default_context(cafile=f
     expect(await exec("reader", "cat /data/file; echo other >/data/file")).toBe("kept\n");
     expect(await exec("writer", "cat /data/file")).toBe("kept\n");
 
-    await asBerth(["delete", `pod/${PREFIX}-reader`, `pvc/${PREFIX}-clone`]);
+    await kubectl(["delete", `pod/${PREFIX}-reader`, `pvc/${PREFIX}-clone`, `--namespace=${NAMESPACE}`]);
     await eventually(
       async () => {
         const volumes = await kubectl(["get", "persistentvolumes", "--output=json"]);

@@ -6,9 +6,8 @@ const NEEDED: readonly (readonly [resource: string, ...verbs: string[]])[] = [
   ["pods", "create", "get", "list", "watch", "patch", "delete"],
   ["pods/resize", "patch"],
   ["pods/exec", "get", "create"],
-  ["pods/portforward", "get", "create"],
   ["events", "list", "watch"],
-  ["persistentvolumeclaims", "create", "get", "list", "watch", "delete"],
+  ["persistentvolumeclaims", "create", "get", "list", "delete"],
   ["networkpolicies.networking.k8s.io", "create", "list", "update", "delete"],
   ["leases.coordination.k8s.io", "create", "get", "update"],
 ];
@@ -20,6 +19,7 @@ const DENIED: readonly (readonly [resource: string, verb: string, namespace: str
   ["configmaps", "get", NAMESPACE],
   ["pods/log", "get", NAMESPACE],
   ["pods/ephemeralcontainers", "patch", NAMESPACE],
+  ["pods/portforward", "create", NAMESPACE],
   ["pods", "deletecollection", NAMESPACE],
   ["serviceaccounts/token", "create", NAMESPACE],
   ["roles.rbac.authorization.k8s.io", "create", NAMESPACE],

@@ -167,6 +167,7 @@ const OWN: Readonly<Record<string, () => readonly Act[]>> = {
     tool("files:read", { file_path: "lines", limit: 100_000 }),
     tool("files:read", { file_path: "empty", offset: 7_999_990 }),
     tool("files:read", { file_path: "long" }),
+    refused("files:read", { ["k".repeat(3_900_000)]: 1 }, "is not known"),
     tool("code:execute", { language: "bash", code: "head -c 20000000 /dev/zero" }),
     ["a bash that reports a million pids", () => reportPids()],
   ],

@@ -25,8 +25,10 @@ const REFUSED: readonly [target: string, why: string][] = [
   ["/etc/passwd/below", "not a directory"],
 ];
 
-describe.each(ENGINES)("on $name", ({ settings }) => {
-  const service = useApp({ ...settings, allowHostPaths: [base] });
+describe.each(ENGINES)("on $name", ({ name, settings }) => {
+  const dataDir = path.join(base, `${name} data`);
+  const workspacesRoot = path.join(base, `${name} workspaces`);
+  const service = useApp({ ...settings, allowHostPaths: [base], dataDir, workspacesRoot });
 
   test.each(REFUSED)("a mount at %s is refused with its field", async (target, why) => {
     const mounts = [
@@ -40,6 +42,14 @@ describe.each(ENGINES)("on $name", ({ settings }) => {
       message: `spec.mounts[1].target: nothing can be mounted at ${JSON.stringify(target)}: ${why}.`,
       metadata: { field: "spec.mounts[1].target" },
     });
+  });
+
+  test("a directory of the service, or one that holds or lies in one, is not mounted though it is allowed", async () => {
+    for (const host_path of [base, dataDir, path.join(dataDir, "shared"), workspacesRoot]) {
+      const mounts = [{ host_path, target: "/mnt/service" }];
+      const refusal = await failureOf(service.client.createSandbox({ mounts }));
+      expect(refusal).toMatchObject({ reason: "NOT_ALLOWED", metadata: { host_path } });
+    }
   });
 
   test("a mount in shared memory works", async () => {

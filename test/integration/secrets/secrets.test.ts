@@ -1,4 +1,12 @@
-import { chmodSync, mkdirSync, mkdtempSync, renameSync, symlinkSync, writeFileSync } from "node:fs";
+import {
+  chmodSync,
+  mkdirSync,
+  mkdtempSync,
+  renameSync,
+  rmdirSync,
+  symlinkSync,
+  writeFileSync,
+} from "node:fs";
 import { readFile } from "node:fs/promises";
 import path from "node:path";
 import { afterEach, describe, expect, test } from "vitest";
@@ -72,6 +80,23 @@ describe("a secret", () => {
     }
     expect(await run(client, id)).toBe("kept");
     expect(await ready()).toBe("ok\n");
+    secretsFile({ key: "changed" });
+    expect(await run(client, id)).toBe("changed");
+  });
+
+  test("of a file in whose place a directory is stays what it was", async () => {
+    const secrets = secretsFile({ key: "kept" });
+    const { client, log } = await serve({ secrets });
+    const { sandbox_id: id } = await client.createSandbox();
+    renameSync(secrets, `${secrets}.away`);
+    mkdirSync(secrets, { mode: 0o700 });
+    try {
+      expect(await run(client, id).catch(String)).toBe("kept");
+      expect(log.errors).toMatchObject([{ fields: { problem: `${secrets} is not a file` } }]);
+    } finally {
+      rmdirSync(secrets);
+      renameSync(`${secrets}.away`, secrets);
+    }
     secretsFile({ key: "changed" });
     expect(await run(client, id)).toBe("changed");
   });

@@ -60,6 +60,29 @@ test("an invalid create is refused before anything is made", async () => {
   expect(await worker.list()).toEqual([]);
 });
 
+test.each([
+  [
+    "a variable that is long in bytes alone",
+    { LONG: "я".repeat(100_000) },
+    /config\.env: a variable has at most 131072 bytes/,
+  ],
+  [
+    "many variables",
+    Object.fromEntries(Array.from({ length: 1025 }, (_, i) => [`V${i}`, ""])),
+    /at most 1024 /,
+  ],
+  [
+    "too much together",
+    Object.fromEntries(Array.from({ length: 8 }, (_, i) => [`V${i}`, "x".repeat(100_000)])),
+    /at most 786432 bytes: pass more through a file/,
+  ],
+])("env: %s is refused", async (_, env, message) => {
+  const { failure } = await worker.create("bash", { env });
+  expect(failure).toMatchObject({ detail: { reason: "ERROR_REASON_INVALID_ARGUMENT" } });
+  expect(failure?.message).toMatch(message);
+  await worker.destroy();
+});
+
 test("a batch has limits, and all of its calls are validated before one runs", async () => {
   const call = { tool: "bash:run" };
   const batch = (request: object) =>

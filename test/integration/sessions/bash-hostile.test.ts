@@ -163,6 +163,20 @@ describe.each(ENGINES)("on $name", ({ name, settings }) => {
     await own.destroy();
   });
 
+  test("a command that the shell has no disk space for is not run, and stderr says why", async () => {
+    const own = new Worker(app.client, "full");
+    await own.create("bash", undefined, { sandbox_id: (await worker.list())[0]?.sandbox_id });
+    // A limit on the size of files stands for a full disk.
+    await own.bash("trap '' XFSZ; ulimit -f 16", { seconds: LIMIT_SECONDS });
+    // The shell writes a command of more than 64 KiB to a file.
+    expect(await own.bash(`echo ran # ${"x".repeat(100_000)}`, { seconds: LIMIT_SECONDS })).toMatchObject({
+      exit_code: 1,
+      stdout: "",
+      stderr: expect.stringContaining("here-document"),
+    });
+    await own.destroy();
+  });
+
   test("a daemon does not delay the call that starts it, and its late output goes to no other", async () => {
     const daemon = "setsid sh -c 'until [ -e go ]; do sleep 0.05; done; echo late; : >gone' & disown";
     expect(await run(`rm -f go gone; ${daemon}; echo x`)).toMatchObject({ stdout: "x\n", timed_out: false });

@@ -58,6 +58,33 @@ x.XSync(d, 0)
 open("/tmp/lied", "w").close()
 `;
 
+/**
+ * Takes the clipboard from its owner, and leaves it to nobody. In a second run gives it to that window, and runs on: X
+ * takes it away when this ends. Says when it has done so.
+ */
+const GIVER = `
+import ctypes, os, signal
+x = ctypes.CDLL("libX11.so.6")
+x.XOpenDisplay.restype = ctypes.c_void_p
+x.XGetSelectionOwner.restype = x.XInternAtom.restype = x.XDefaultRootWindow.restype = x.XCreateSimpleWindow.restype = ctypes.c_ulong
+d = ctypes.c_void_p(x.XOpenDisplay(None))
+clipboard = x.XInternAtom(d, b"CLIPBOARD", 0)
+def own(window): x.XSetSelectionOwner(d, ctypes.c_ulong(clipboard), ctypes.c_ulong(window), ctypes.c_ulong(0))
+def say(name, text):
+    x.XSync(d, 0)
+    with open(name + ".new", "w") as file: file.write(text)
+    os.rename(name + ".new", name)
+if os.path.exists("/tmp/taken"):
+    own(int(open("/tmp/taken").read()))
+    say("/tmp/given", "")
+    signal.pause()
+former = x.XGetSelectionOwner(d, ctypes.c_ulong(clipboard))
+root = ctypes.c_ulong(x.XDefaultRootWindow(d))
+own(x.XCreateSimpleWindow(d, root, 0, 0, 1, 1, 0, ctypes.c_ulong(0), ctypes.c_ulong(0)))
+own(0)
+say("/tmp/taken", str(former))
+`;
+
 /** Has widgets with properties of types that AT-SPI does not define, and one whose value is not a number. */
 const ODD_WIDGETS = `
 from gi.repository import Gio, GLib
@@ -87,6 +114,20 @@ def answer(_bus, message, incoming):
 bus.add_filter(answer)
 bus.call_sync(A + "Registry", ROOT, A + "Socket", "Embed", V("((so))", ((name, ROOT),)), None, 0, -1, None)
 GLib.MainLoop().run()
+`;
+
+/** Stands in for the driver, and answers every request after the start with 4 MiB. */
+const BOASTER = `#!/usr/bin/python3
+import json, struct, sys
+sys.stdin.buffer.read(int(sys.argv[-2]))
+def answer(id, data, payload):
+    text = json.dumps({"id": id, "data": data}).encode()
+    sys.stdout.buffer.write(struct.pack(">II", len(text), len(payload)) + text + payload)
+    sys.stdout.buffer.flush()
+for line in sys.stdin.buffer:
+    request = json.loads(line)
+    if request.get("op") == "start": answer(request["id"], {"display": ":1", "authority": "/x"}, b"")
+    elif "op" in request: answer(request["id"], {}, b"x" * (4 << 20))
 `;
 
 describe.each(DESKTOP_ENGINES)("on $name", ({ name, settings }) => {
@@ -306,6 +347,37 @@ describe.each(DESKTOP_ENGINES)("on $name", ({ name, settings }) => {
       expect(await pidsOf("python3 -I -S -c")).not.toContain(reader);
     }));
 
+  it("a desktop that cannot start a process again goes on without it, and starts it later", () =>
+    withDesktop(async (desktop) => {
+      await desktop.open("xterm", ({ class: name }) => name === "XTerm");
+      const [, driver, reader] = await eventually(async () => {
+        const pids = await pidsOf("python3 -I -S -c");
+        return pids.length === 3 && pids;
+      }, PATIENCE);
+      // With no descriptor left. If its sandbox had no process left, the end of one would make room for the next.
+      const limit = (count: number) =>
+        output(
+          `python3 -c 'import resource as r; r.prlimit(${driver}, r.RLIMIT_NOFILE, (${count}, r.prlimit(${driver}, r.RLIMIT_NOFILE)[1]))'`,
+        );
+      const seen = async () => {
+        const { data: windows } = await desktop.ask("windows");
+        const { data, attachments } = await desktop.ask<ScreenshotData>("screenshot");
+        return {
+          windowManager: windows.window_manager,
+          isWhole: !data.tree_truncated,
+          restarted: windows.session_restarted || data.session_restarted,
+          pictures: attachments.length,
+        };
+      };
+      const poll = () => expect.poll(() => seen().catch(String), { timeout: PATIENCE.timeoutMs });
+      await poll().toEqual({ windowManager: "openbox", isWhole: true, restarted: false, pictures: 1 });
+      await limit(3);
+      await output(`pkill -9 -f '^openbox'; kill -9 ${reader}`);
+      await poll().toEqual({ windowManager: "lost", isWhole: false, restarted: false, pictures: 1 });
+      await limit(1024);
+      await poll().toEqual({ windowManager: "openbox", isWhole: true, restarted: false, pictures: 1 });
+    }));
+
   it("foreign writes to the driver's connection end the session with the cause", () =>
     withDesktop(async (desktop) => {
       const [guard] = await pidsOf("python3 -I -S -c");
@@ -391,6 +463,18 @@ describe.each(DESKTOP_ENGINES)("on $name", ({ name, settings }) => {
         text: "kept",
         session_restarted: false,
       });
+    }));
+
+  it("a clipboard that a program takes, and gives to the driver again, is empty", () =>
+    withDesktop(async (desktop) => {
+      await desktop.do("clipboard", { action: "set", text: "taken" });
+      for (const done of ["taken", "given"]) {
+        await desktop.do("launch", { command: ["python3", "-c", GIVER] });
+        await eventually(async () => (await output("ls /tmp")).split("\n").includes(done), PATIENCE);
+        const got = desktop.do("clipboard", { action: "get" });
+        expect(await got.catch(String)).toMatchObject({ text: "", session_restarted: false });
+      }
+      await output("rm /tmp/taken /tmp/given");
     }));
 
   it("a call that times out or whose caller leaves releases what it pressed, and the session continues", () =>
@@ -531,6 +615,27 @@ describe("on docker, which has images", () => {
     expect(failure).toMatchObject({
       detail: { reason: "ERROR_REASON_SESSION_START_FAILED" },
       message: `The desktop did not start: ${why}`,
+    });
+    await app.client.deleteSandbox(sandbox_id);
+  });
+
+  test.each([
+    ["screenshot", {}],
+    ["clipboard", { action: "get" }],
+    ["move", {}],
+  ])("an answer to %s that is larger than one can be is not taken", async (tool, params) => {
+    const { sandbox_id } = await app.client.createSandbox({ image: TEST_IMAGE });
+    await app.client.output(
+      sandbox_id,
+      `mkdir bin; cat >bin/python3 <<'EOF'\n${BOASTER}EOF\nchmod 755 bin/python3`,
+    );
+    const desktop = new TestDesktop(new Worker(app.client, `user of ${tool}`));
+    const env = { PATH: "/workspace/bin:/usr/bin:/bin" };
+    await desktop.start({ ...SIZE, env }, { sandbox_id });
+    const codeOf = async () => (await desktop.ask(tool, params)).code;
+    expect(await failureOf(codeOf())).toMatchObject({
+      reason: "SESSION_LOST",
+      message: expect.stringContaining("(a frame is too large)"),
     });
     await app.client.deleteSandbox(sandbox_id);
   });

@@ -63,6 +63,38 @@ describe.each(DESKTOP_ENGINES)("on $name", ({ name, settings }) => {
     await close(window);
   });
 
+  it("xterm: text arrives as it was typed after a program has changed the keyboard's layout", async () => {
+    const window = await desktop.open(
+      ["xterm", "-e", "stty -icanon -echo; cat > /tmp/layouts"],
+      (window) => window.class === "XTerm",
+    );
+    await eventually(async () => (await app.client.output(sandboxId, "ls /tmp")).includes("layouts"));
+    const typedSoFar = () => contentOf("/tmp/layouts");
+    await desktop.do("type", { text: "first\n" });
+    let typed = "first\n";
+    await expect.poll(typedSoFar, { timeout: PATIENCE.timeoutMs }).toBe(typed);
+    for (const [layout, text] of [
+      ["ru", "hello, привет\n"],
+      ["de", "zebra yes: /path?x=[1]\n"],
+      ["us", "zebra\n"],
+    ] as const) {
+      await desktop.do("launch", { command: `setxkbmap ${layout}; touch /tmp/layout-${layout}` });
+      await eventually(async () => (await app.client.output(sandboxId, "ls /tmp")).includes(`-${layout}`));
+      await desktop.do("type", { text });
+      typed += text;
+      await expect.poll(typedSoFar, { timeout: PATIENCE.timeoutMs }).toBe(typed);
+    }
+    // While it changes, a program may get other characters.
+    await desktop.do("launch", { command: "sleep 0.3; setxkbmap ru; sleep 0.3; setxkbmap us" });
+    const text = "while it changes".repeat(8);
+    await expect(desktop.do("type", { text, interval: 0.01 })).resolves.toEqual({
+      characters: text.length,
+      session_restarted: false,
+    });
+    expect(await desktop.do("hotkey", { keys: "ctrl+c" })).toEqual({ session_restarted: false });
+    await eventually(async () => !(await desktop.windows()).some(({ id }) => id === window.id));
+  });
+
   it("mousepad: typing, hotkeys, dragging, scrolling, the clipboard and the tree", async () => {
     const window = await desktop.open("mousepad", ({ class: name }) => name === "Mousepad");
     // For a moment, the program does not know yet where the window manager put its window.

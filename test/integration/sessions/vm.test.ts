@@ -146,6 +146,17 @@ describe.each(DESKTOP_ENGINES)("on $name", ({ name, settings }) => {
     await other.worker.destroy("vm");
   });
 
+  it("programs see the session's dots per inch", async () => {
+    const other = newDesktop();
+    await other.start({ dpi: 192, screen_size: [640, 480] }, here());
+    await other.do("launch", { command: "{ xdpyinfo; xrdb -query; } > /tmp/dpi" });
+    const seen = () => app.client.output(sandboxId, "cat /tmp/dpi 2>/dev/null || true");
+    await expect.poll(seen).toMatch(/^Xft\.dpi:\s+192$/m);
+    // The screen's size is in whole millimetres.
+    expect(await seen()).toMatch(/resolution: +19[0-4]x19[0-4] dots per inch/);
+    await other.worker.destroy("vm");
+  });
+
   it("windows have their titles, in whatever encoding programs set them", async () => {
     const titled = (set: string) => `
 import ctypes, time

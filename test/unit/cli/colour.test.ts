@@ -1,6 +1,9 @@
+import { once } from "node:events";
+import http from "node:http";
+import type { AddressInfo } from "node:net";
 import { PassThrough } from "node:stream";
-import { expect, test } from "vitest";
-import { paintFor } from "../../../src/cli/colour.ts";
+import { expect, onTestFinished, test } from "vitest";
+import { complaint, paintFor, remarkLine } from "../../../src/cli/colour.ts";
 import { formatTable } from "../../../src/cli/format.ts";
 import { runHere } from "../../support/program-here.ts";
 
@@ -42,3 +45,31 @@ test("errors stand out on a terminal", async () => {
   const coloured = await runHere(["ls", "--nonsense"], { isTTY: true });
   expect(coloured.stderr).toBe(plain.stderr.replace("berth:", "\x1b[31mberth:\x1b[39m"));
 });
+
+/** What sets the title of a terminal, fills its clipboard, and writes over its line. */
+const ACTIVE = "\x1b]0;owned\x07\x1b]52;c;Y3VybA==\x07\x1b[2K\r\u202e";
+const SHOWN = "\\u{1b}]0;owned\\u{7}\\u{1b}]52;c;Y3VybA==\\u{7}\\u{1b}[2K\\u{d}\\u{202e}";
+
+test("nothing that an error or a remark quotes acts on the terminal, and its lines stay lines", () => {
+  const io = { stderr: pipe, env: {} };
+  expect(complaint(io, `one: ${ACTIVE}\ntwo`, `try: ${ACTIVE}`)).toBe(
+    `berth: one: ${SHOWN}\ntwo\ntry: ${SHOWN}\n`,
+  );
+  expect(remarkLine(`one: ${ACTIVE}\ntwo`)).toBe(`berth: one: ${SHOWN}\ntwo\n`);
+});
+
+test.each([["ls"], ["rm", "box"], ["wait", "box"]])(
+  "the error of a call shows what the service quotes of a sandbox: %s",
+  async (...args) => {
+    const server = http.createServer((_request, response) => {
+      response.writeHead(500, { "content-type": "application/json" });
+      response.end(JSON.stringify({ code: "internal", message: `needs a shell: ${ACTIVE}` }));
+    });
+    server.listen(0, "127.0.0.1");
+    await once(server, "listening");
+    onTestFinished(() => void server.close());
+    const address = `127.0.0.1:${(server.address() as AddressInfo).port}`;
+    const { stderr } = await runHere(args, { env: { BERTH_ADDRESS: address } });
+    expect(stderr).toContain(`berth: needs a shell: ${SHOWN}`);
+  },
+);

@@ -62,7 +62,14 @@ test.each([
 ])("%j", async (line, values) => expect((await completed(line)).values).toEqual(values));
 
 test("files are completed where the program reads or writes them", async () => {
-  const withFiles = ["cp ", "cp a ", "tool run -o ", "serve --tls-cert ", "serve --data-dir=/va"];
+  const withFiles = [
+    "cp ",
+    "cp a ",
+    "tool run -o ",
+    "serve --tls-cert ",
+    "serve --data-dir=/va",
+    "serve --secrets ",
+  ];
   for (const line of withFiles) expect(await completed(line)).toMatchObject({ files: true });
   for (const line of ["ls ", "exec -w ", "create --image ", "cp --"]) {
     expect(await completed(line)).toMatchObject({ files: false });

@@ -1,5 +1,6 @@
 import { expect, test } from "vitest";
-import { formatDuration, formatSize, formatTable, formatWord, visible } from "../../../src/cli/format.ts";
+import { formatDuration, formatSize, formatTable, formatWord } from "../../../src/cli/format.ts";
+import { visible } from "../../../src/cli/visible.ts";
 
 test.each([
   [0, "0ms"],

@@ -7,8 +7,11 @@ import { ManualClock } from "../../support/manual-clock.ts";
 
 const LISTS = 40;
 
-/** An operation whose answers are available at once. */
-function answered(entries: number, onNames: () => void): Operation {
+/**
+ * An operation whose answers are available at once.
+ * @param flood what the sandbox's `stat` writes instead of the attributes
+ */
+function answered(entries: number, onNames: () => void, flood?: string): Operation {
   const names = Array.from({ length: entries }, (_, index) => `entry-${index}`);
   const found = names.map((name) => `./${name}\0`).join("");
   const recordsOf = (mode: string): string =>
@@ -26,7 +29,7 @@ function answered(entries: number, onNames: () => void): Operation {
     temporaryName: () => "nonce",
     succeedBarVanished: async () => {},
     run: async (script: string) => {
-      if (!script.includes("-printf")) return recordsOf("81a4");
+      if (!script.includes("-printf")) return flood ?? recordsOf("81a4");
       return `${recordsOf("f 644")}\0nonce`.slice(0, 128 * 1024);
     },
   };
@@ -67,5 +70,30 @@ test.each([
       const most = Math.max(...totals.map((total, index) => total - (totals[index - 1] ?? 0)));
       expect(most).toBeLessThanOrEqual(12);
     }
+  },
+);
+
+/** Too many to be read at once with their attributes. */
+const ENTRIES = 2_500;
+/** As much as the attributes of some thousand entries may have. */
+const FLOOD_BYTES = 10_000_000;
+const ATTRIBUTES = "81a4 0 0 0 1 2026-01-01 00:00:00.";
+
+test.each<[about: string, start: string, repeated: string, end?: string]>([
+  ["records", "", `//${ATTRIBUTES}0 +0000//./entry-1\n`],
+  ["nearly empty records", "", "////.\n"],
+  ["digits", `//${ATTRIBUTES}`, "1", " +0000//./entry-1\n"],
+  ["targets of links", `//${ATTRIBUTES}0 +0000//./entry-1\n`, "\0"],
+])(
+  "a list in which the sandbox's stat writes a flood of %s is refused at once",
+  async (_, start, repeated, end = "") => {
+    const flood = start + repeated.repeat(FLOOD_BYTES / repeated.length) + end;
+    const parts = { listings: new Listings(new ManualClock()), turns: new TurnShare() };
+    const op = answered(ENTRIES, () => {}, flood);
+    const before = process.threadCpuUsage();
+    const list = listDirectory(op, "/", { after: undefined, limit: ENTRIES }, parts);
+    await expect(list).rejects.toMatchObject({ reason: "UNSUPPORTED" });
+    const { user, system } = process.threadCpuUsage(before);
+    expect((user + system) / 1000).toBeLessThan(100);
   },
 );

@@ -42,7 +42,7 @@ test("one that is opened is read without the pipe, and closed", async () => {
   const content = "ABCDEF";
   const file: OpenFile = {
     read: async (position) => Buffer.from(content.slice(position, position + 2)),
-    killHolder: () => true,
+    killHolder: async () => true,
     close: async () => {
       isClosed = true;
     },

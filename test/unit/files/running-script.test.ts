@@ -108,7 +108,7 @@ function newFile(killHolder = () => true): { readonly file: OpenFile; closed: nu
     closed: 0,
     file: {
       read: async () => Buffer.alloc(0),
-      killHolder,
+      killHolder: async () => killHolder(),
       close: async () => {
         made.closed++;
       },

@@ -1,7 +1,8 @@
 import { describe, expect, test } from "vitest";
+import { NO_OBSERVER } from "../../../src/sessions/tool-runner.ts";
 import { settled } from "../../support/manual-clock.ts";
 import { OWNER } from "../sandboxes/support.ts";
-import { never, SessionBench, TTL_MS, WORKER } from "./support.ts";
+import { never, requestOf, SessionBench, TTL_MS, WORKER } from "./support.ts";
 
 describe("the time to live", () => {
   test("ends a session that nobody uses, with its sandbox", async () => {
@@ -44,6 +45,17 @@ describe("the time to live", () => {
     expect(bench.listed).toHaveLength(1);
     await bench.clock.advance(1);
     expect(bench.listed).toEqual([]);
+  });
+
+  test("starts again with a call that has bad params", async () => {
+    const bench = await SessionBench.start();
+    await bench.created("shell");
+    await bench.clock.advance(TTL_MS - 1);
+    const request = requestOf({ tool: "shell:wait", params: { name: 7 } });
+    const call = bench.tools.run(request, NO_OBSERVER, never);
+    await expect(call).rejects.toMatchObject({ reason: "INVALID_ARGUMENT" });
+    await bench.clock.advance(1);
+    expect(bench.listed).toHaveLength(1);
   });
 
   test("ends with the session, also if a call ends later", async () => {

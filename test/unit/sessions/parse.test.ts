@@ -35,6 +35,7 @@ test.each<[unknown, string]>([
   [{ command: "a", kind: { type: 1 } }, 'params.kind.type: must be "a"'],
   [{ command: "a", named: "b" }, "params.named: must be a"],
   [{ comand: "a" }, 'params.command: is required; params: "comand" is not known; is it "command"?'],
+  [{ command: "a", ["k".repeat(65)]: 1 }, `params: "${"k".repeat(64)}" is not known`],
   [5, "params: must be an object"],
 ])("%j", (given, problem) => {
   expect(() => parseWith(schema, "params", given)).toThrow(expect.objectContaining({ message: problem }));

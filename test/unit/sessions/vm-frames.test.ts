@@ -3,6 +3,8 @@ import { describe, expect, test } from "vitest";
 import { BadFrame, FrameReader, MAX_DEPTH } from "../../../src/sessions/types/vm/frames.ts";
 import { keptBytes } from "../../support/kept-bytes.ts";
 
+const MAX_PAYLOAD = 1 << 20;
+
 function frame(header: string | Buffer, payload: Uint8Array = Buffer.alloc(0)): Buffer {
   const text = Buffer.from(header as string);
   const lengths = Buffer.alloc(8);
@@ -23,7 +25,7 @@ describe("frames", () => {
         const got: unknown[] = [];
         for (let at = 0; at < stream.length; ) {
           const { value: size } = sizes.next();
-          for (const { header, payload } of reader.push(stream.subarray(at, at + size))) {
+          for (const { header, payload } of reader.push(stream.subarray(at, at + size), MAX_PAYLOAD)) {
             got.push([header, Uint8Array.from(payload)]);
           }
           at += size;
@@ -42,13 +44,13 @@ describe("frames", () => {
 
   test.each([
     ["a header that is too large", lengths((1 << 20) + 1, 0)],
-    ["a payload that is too large", lengths(2, (64 << 20) + 1)],
+    ["a payload that is too large", lengths(2, MAX_PAYLOAD + 1)],
     ["no JSON", frame("{oops")],
     ["no UTF-8", frame(Buffer.from([0x22, 0xff]))],
     ["lists in lists", frame(`${"[".repeat(MAX_DEPTH + 1)}${"]".repeat(MAX_DEPTH + 1)}`)],
     ["a million of values", frame(`[${"0,".repeat(300_000)}0]`)],
   ])("%s is refused", (_, bytes) => {
-    expect(() => new FrameReader().push(bytes)).toThrow(BadFrame);
+    expect(() => new FrameReader().push(bytes, MAX_PAYLOAD)).toThrow(BadFrame);
   });
 
   test("in tiny chunks take no more memory than their bytes", async () => {
@@ -56,13 +58,28 @@ describe("frames", () => {
     const reader = new FrameReader();
     const sent = frame("{}", payload);
     const before = await keptBytes();
-    for (let at = 0; at < sent.length - 1; at++) reader.push(Buffer.from(sent.subarray(at, at + 1)));
+    for (let at = 0; at < sent.length - 1; at++) {
+      reader.push(Buffer.from(sent.subarray(at, at + 1)), MAX_PAYLOAD);
+    }
     expect((await keptBytes()) - before).toBeLessThan(5 * 2 ** 20);
-    expect(reader.push(sent.subarray(-1))).toEqual([{ header: {}, payload }]);
+    expect(reader.push(sent.subarray(-1), MAX_PAYLOAD)).toEqual([{ header: {}, payload }]);
+  });
+
+  test("that are large take no more memory than they have", async () => {
+    const payload = Buffer.alloc(20 * 2 ** 20);
+    const reader = new FrameReader();
+    const sent = frame("{}", payload);
+    const before = await keptBytes();
+    for (let at = 0; at < sent.length - 1; at += 65_536) {
+      reader.push(sent.subarray(at, Math.min(at + 65_536, sent.length - 1)), payload.length);
+    }
+    expect((await keptBytes()) - before).toBeLessThan(payload.length + 2 * 2 ** 20);
+    reader.clear();
+    expect((await keptBytes()) - before).toBeLessThan(2 * 2 ** 20);
   });
 
   test("brackets in text do not count as depth", () => {
     const text = JSON.stringify({ text: `"\\${"[".repeat(1_000)}` });
-    expect(new FrameReader().push(frame(text))).toMatchObject([{ header: JSON.parse(text) }]);
+    expect(new FrameReader().push(frame(text), MAX_PAYLOAD)).toMatchObject([{ header: JSON.parse(text) }]);
   });
 });

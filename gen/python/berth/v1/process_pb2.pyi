@@ -139,7 +139,7 @@ class Argv(_message.Message):
     @_builtins.property
     def args(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """The program, looked up in PATH unless it contains a "/", and its arguments,
-        without NUL. 1-65536 entries, each at most 131071 bytes (the kernel's limit
+        without NUL. 1-50000 entries, each at most 131071 bytes (the kernel's limit
         for one argument), and 1 MiB together. ExecRequest.env has the limit of
         arguments and environment together.
         """

@@ -761,7 +761,7 @@ class ReportStepResponse(_message.Message):
 
     @_builtins.property
     def run_end(self) -> Global___RunEnd:
-        """The run is over and cleaned up."""
+        """The run is over and cleaned up, unless that failed: see CancelRun."""
 
     def __init__(
         self,

@@ -130,7 +130,11 @@ class RunServiceServicer(object):
         Errors: INVALID_ARGUMENT; NOT_FOUND (RUN_NOT_FOUND, SANDBOX_NOT_FOUND);
         ALREADY_EXISTS (REQUEST_ID_REUSED); FAILED_PRECONDITION (RUN_STATE "Cannot run
         agent from state: …" unless it is IDLE, SANDBOX_IN_USE,
-        SANDBOX_NOT_RUNNING, SANDBOX_REPLACED) and as SandboxService.CreateSandbox.
+        SANDBOX_NOT_RUNNING, SANDBOX_REPLACED); RESOURCE_EXHAUSTED
+        (TOO_MANY_OPERATIONS) when 10,000 runs are RUNNING, or so many of the
+        tenant that few places are left for others; UNAVAILABLE
+        (ENGINE_UNAVAILABLE) while the sandbox of its last start cannot be removed;
+        and as SandboxService.CreateSandbox.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -171,9 +175,10 @@ class RunServiceServicer(object):
 
     def CancelRun(self, request, context):
         """CancelRun ends a RUNNING run in state ERROR with outcome CANCELED, and
-        returns when it is cleaned up. A StartRun that is still in progress is
-        stopped and fails with CANCELLED. Idempotent: a run that is not RUNNING
-        stays as it is.
+        returns when it is cleaned up. If that fails, for instance because the
+        engine does not answer, it returns as well, and the server keeps retrying.
+        A StartRun that is still in progress is stopped and fails with CANCELLED.
+        Idempotent: a run that is not RUNNING stays as it is.
 
         Errors: NOT_FOUND (RUN_NOT_FOUND); ALREADY_EXISTS (REQUEST_ID_REUSED).
         """
@@ -186,7 +191,8 @@ class RunServiceServicer(object):
         summary are cleared. Idempotent: an IDLE run is cleared in the same way.
 
         Errors: NOT_FOUND (RUN_NOT_FOUND); ALREADY_EXISTS (REQUEST_ID_REUSED);
-        FAILED_PRECONDITION (RUN_STATE) while it is RUNNING.
+        FAILED_PRECONDITION (RUN_STATE) while it is RUNNING; UNAVAILABLE
+        (ENGINE_UNAVAILABLE) while it cannot be cleaned up.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -215,7 +221,8 @@ class RunServiceServicer(object):
         """DeleteRun removes a run and its record. A RUNNING run is canceled first.
         Idempotent: an unknown id is OK.
 
-        Errors: ALREADY_EXISTS (REQUEST_ID_REUSED).
+        Errors: ALREADY_EXISTS (REQUEST_ID_REUSED); UNAVAILABLE (ENGINE_UNAVAILABLE)
+        while it cannot be cleaned up.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -69,7 +69,11 @@ class RunServiceStub:
     Errors: INVALID_ARGUMENT; NOT_FOUND (RUN_NOT_FOUND, SANDBOX_NOT_FOUND);
     ALREADY_EXISTS (REQUEST_ID_REUSED); FAILED_PRECONDITION (RUN_STATE "Cannot run
     agent from state: …" unless it is IDLE, SANDBOX_IN_USE,
-    SANDBOX_NOT_RUNNING, SANDBOX_REPLACED) and as SandboxService.CreateSandbox.
+    SANDBOX_NOT_RUNNING, SANDBOX_REPLACED); RESOURCE_EXHAUSTED
+    (TOO_MANY_OPERATIONS) when 10,000 runs are RUNNING, or so many of the
+    tenant that few places are left for others; UNAVAILABLE
+    (ENGINE_UNAVAILABLE) while the sandbox of its last start cannot be removed;
+    and as SandboxService.CreateSandbox.
     """
     ReportStep: _grpc.UnaryUnaryMultiCallable[_run_pb2.ReportStepRequest, _run_pb2.ReportStepResponse]
     """ReportStep records the result of a step, and hands out the next one or says
@@ -98,9 +102,10 @@ class RunServiceStub:
     """
     CancelRun: _grpc.UnaryUnaryMultiCallable[_run_pb2.CancelRunRequest, _run_pb2.CancelRunResponse]
     """CancelRun ends a RUNNING run in state ERROR with outcome CANCELED, and
-    returns when it is cleaned up. A StartRun that is still in progress is
-    stopped and fails with CANCELLED. Idempotent: a run that is not RUNNING
-    stays as it is.
+    returns when it is cleaned up. If that fails, for instance because the
+    engine does not answer, it returns as well, and the server keeps retrying.
+    A StartRun that is still in progress is stopped and fails with CANCELLED.
+    Idempotent: a run that is not RUNNING stays as it is.
 
     Errors: NOT_FOUND (RUN_NOT_FOUND); ALREADY_EXISTS (REQUEST_ID_REUSED).
     """
@@ -109,7 +114,8 @@ class RunServiceStub:
     summary are cleared. Idempotent: an IDLE run is cleared in the same way.
 
     Errors: NOT_FOUND (RUN_NOT_FOUND); ALREADY_EXISTS (REQUEST_ID_REUSED);
-    FAILED_PRECONDITION (RUN_STATE) while it is RUNNING.
+    FAILED_PRECONDITION (RUN_STATE) while it is RUNNING; UNAVAILABLE
+    (ENGINE_UNAVAILABLE) while it cannot be cleaned up.
     """
     GetRun: _grpc.UnaryUnaryMultiCallable[_run_pb2.GetRunRequest, _run_pb2.GetRunResponse]
     """GetRun reads one run.
@@ -126,7 +132,8 @@ class RunServiceStub:
     """DeleteRun removes a run and its record. A RUNNING run is canceled first.
     Idempotent: an unknown id is OK.
 
-    Errors: ALREADY_EXISTS (REQUEST_ID_REUSED).
+    Errors: ALREADY_EXISTS (REQUEST_ID_REUSED); UNAVAILABLE (ENGINE_UNAVAILABLE)
+    while it cannot be cleaned up.
     """
     WatchRun: _grpc.UnaryStreamMultiCallable[_run_pb2.WatchRunRequest, _run_pb2.WatchRunResponse]
     """WatchRun streams the events of a run in the order of their sequence: first
@@ -181,7 +188,11 @@ class RunServiceAsyncStub(RunServiceStub):
     Errors: INVALID_ARGUMENT; NOT_FOUND (RUN_NOT_FOUND, SANDBOX_NOT_FOUND);
     ALREADY_EXISTS (REQUEST_ID_REUSED); FAILED_PRECONDITION (RUN_STATE "Cannot run
     agent from state: …" unless it is IDLE, SANDBOX_IN_USE,
-    SANDBOX_NOT_RUNNING, SANDBOX_REPLACED) and as SandboxService.CreateSandbox.
+    SANDBOX_NOT_RUNNING, SANDBOX_REPLACED); RESOURCE_EXHAUSTED
+    (TOO_MANY_OPERATIONS) when 10,000 runs are RUNNING, or so many of the
+    tenant that few places are left for others; UNAVAILABLE
+    (ENGINE_UNAVAILABLE) while the sandbox of its last start cannot be removed;
+    and as SandboxService.CreateSandbox.
     """
     ReportStep: _aio.UnaryUnaryMultiCallable[_run_pb2.ReportStepRequest, _run_pb2.ReportStepResponse]  # type: ignore[assignment]
     """ReportStep records the result of a step, and hands out the next one or says
@@ -210,9 +221,10 @@ class RunServiceAsyncStub(RunServiceStub):
     """
     CancelRun: _aio.UnaryUnaryMultiCallable[_run_pb2.CancelRunRequest, _run_pb2.CancelRunResponse]  # type: ignore[assignment]
     """CancelRun ends a RUNNING run in state ERROR with outcome CANCELED, and
-    returns when it is cleaned up. A StartRun that is still in progress is
-    stopped and fails with CANCELLED. Idempotent: a run that is not RUNNING
-    stays as it is.
+    returns when it is cleaned up. If that fails, for instance because the
+    engine does not answer, it returns as well, and the server keeps retrying.
+    A StartRun that is still in progress is stopped and fails with CANCELLED.
+    Idempotent: a run that is not RUNNING stays as it is.
 
     Errors: NOT_FOUND (RUN_NOT_FOUND); ALREADY_EXISTS (REQUEST_ID_REUSED).
     """
@@ -221,7 +233,8 @@ class RunServiceAsyncStub(RunServiceStub):
     summary are cleared. Idempotent: an IDLE run is cleared in the same way.
 
     Errors: NOT_FOUND (RUN_NOT_FOUND); ALREADY_EXISTS (REQUEST_ID_REUSED);
-    FAILED_PRECONDITION (RUN_STATE) while it is RUNNING.
+    FAILED_PRECONDITION (RUN_STATE) while it is RUNNING; UNAVAILABLE
+    (ENGINE_UNAVAILABLE) while it cannot be cleaned up.
     """
     GetRun: _aio.UnaryUnaryMultiCallable[_run_pb2.GetRunRequest, _run_pb2.GetRunResponse]  # type: ignore[assignment]
     """GetRun reads one run.
@@ -238,7 +251,8 @@ class RunServiceAsyncStub(RunServiceStub):
     """DeleteRun removes a run and its record. A RUNNING run is canceled first.
     Idempotent: an unknown id is OK.
 
-    Errors: ALREADY_EXISTS (REQUEST_ID_REUSED).
+    Errors: ALREADY_EXISTS (REQUEST_ID_REUSED); UNAVAILABLE (ENGINE_UNAVAILABLE)
+    while it cannot be cleaned up.
     """
     WatchRun: _aio.UnaryStreamMultiCallable[_run_pb2.WatchRunRequest, _run_pb2.WatchRunResponse]  # type: ignore[assignment]
     """WatchRun streams the events of a run in the order of their sequence: first
@@ -302,7 +316,11 @@ class RunServiceServicer(metaclass=_abc_1.ABCMeta):
         Errors: INVALID_ARGUMENT; NOT_FOUND (RUN_NOT_FOUND, SANDBOX_NOT_FOUND);
         ALREADY_EXISTS (REQUEST_ID_REUSED); FAILED_PRECONDITION (RUN_STATE "Cannot run
         agent from state: …" unless it is IDLE, SANDBOX_IN_USE,
-        SANDBOX_NOT_RUNNING, SANDBOX_REPLACED) and as SandboxService.CreateSandbox.
+        SANDBOX_NOT_RUNNING, SANDBOX_REPLACED); RESOURCE_EXHAUSTED
+        (TOO_MANY_OPERATIONS) when 10,000 runs are RUNNING, or so many of the
+        tenant that few places are left for others; UNAVAILABLE
+        (ENGINE_UNAVAILABLE) while the sandbox of its last start cannot be removed;
+        and as SandboxService.CreateSandbox.
         """
 
     @_abc_1.abstractmethod
@@ -349,9 +367,10 @@ class RunServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_run_pb2.CancelRunResponse, _abc.Awaitable[_run_pb2.CancelRunResponse]]:
         """CancelRun ends a RUNNING run in state ERROR with outcome CANCELED, and
-        returns when it is cleaned up. A StartRun that is still in progress is
-        stopped and fails with CANCELLED. Idempotent: a run that is not RUNNING
-        stays as it is.
+        returns when it is cleaned up. If that fails, for instance because the
+        engine does not answer, it returns as well, and the server keeps retrying.
+        A StartRun that is still in progress is stopped and fails with CANCELLED.
+        Idempotent: a run that is not RUNNING stays as it is.
 
         Errors: NOT_FOUND (RUN_NOT_FOUND); ALREADY_EXISTS (REQUEST_ID_REUSED).
         """
@@ -366,7 +385,8 @@ class RunServiceServicer(metaclass=_abc_1.ABCMeta):
         summary are cleared. Idempotent: an IDLE run is cleared in the same way.
 
         Errors: NOT_FOUND (RUN_NOT_FOUND); ALREADY_EXISTS (REQUEST_ID_REUSED);
-        FAILED_PRECONDITION (RUN_STATE) while it is RUNNING.
+        FAILED_PRECONDITION (RUN_STATE) while it is RUNNING; UNAVAILABLE
+        (ENGINE_UNAVAILABLE) while it cannot be cleaned up.
         """
 
     @_abc_1.abstractmethod
@@ -401,7 +421,8 @@ class RunServiceServicer(metaclass=_abc_1.ABCMeta):
         """DeleteRun removes a run and its record. A RUNNING run is canceled first.
         Idempotent: an unknown id is OK.
 
-        Errors: ALREADY_EXISTS (REQUEST_ID_REUSED).
+        Errors: ALREADY_EXISTS (REQUEST_ID_REUSED); UNAVAILABLE (ENGINE_UNAVAILABLE)
+        while it cannot be cleaned up.
         """
 
     @_abc_1.abstractmethod

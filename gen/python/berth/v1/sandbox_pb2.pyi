@@ -382,7 +382,7 @@ class Mount(_message.Message):
     host_path: _builtins.str
     """An absolute path on the engine's machine, in a directory that the
     operator allowed with --allow-host-path. Symbolic links are resolved
-    before the check.
+    before the check. Directories of the service itself are never mounted.
     """
     target: _builtins.str
     """Where it appears: an absolute path inside the sandbox, without "..". Not in

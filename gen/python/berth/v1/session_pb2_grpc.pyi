@@ -70,7 +70,8 @@ class SessionServiceStub:
     """ExecuteTool runs a tool on the worker's session of its resource type, or on
     a temporary session that is created for this call and destroyed after it,
     however it ends. Calls on one session run one at a time, in order of
-    arrival. Every call restarts the session's TTL, even one that fails.
+    arrival. Every call restarts the session's TTL, even one that fails or has
+    bad params.
 
     The tool's own result is in code. RPC errors say why the tool could not
     run, or that the session was lost during the call. If the kernel killed the
@@ -97,14 +98,15 @@ class SessionServiceStub:
     ExecuteToolBatch: _grpc.UnaryUnaryMultiCallable[_session_pb2.ExecuteToolBatchRequest, _session_pb2.ExecuteToolBatchResponse]
     """ExecuteToolBatch runs several tools, one after the other or in parallel. If
     a call cannot run, its result holds the error that ExecuteTool would
-    return.
+    return. Only the timeout and trace_id of all calls are checked before any
+    of them runs.
 
     The results have at most 32 MiB of data and attachments together. Once one
     does not fit, it and the calls that have not started are failures with
     RESOURCE_EXHAUSTED (MESSAGE_TOO_LARGE), whose messages say which calls ran.
 
-    Errors: INVALID_ARGUMENT when there is no call, or more than 256;
-    ALREADY_EXISTS (REQUEST_ID_REUSED).
+    Errors: INVALID_ARGUMENT when there is no call, or more than 256, or one
+    has a bad timeout or trace_id; ALREADY_EXISTS (REQUEST_ID_REUSED).
     """
     ViewSession: _grpc.UnaryStreamMultiCallable[_session_pb2.ViewSessionRequest, _session_pb2.ViewSessionResponse]
     """ViewSession shows a session live, for instance a desktop. It starts a
@@ -210,7 +212,8 @@ class SessionServiceAsyncStub(SessionServiceStub):
     """ExecuteTool runs a tool on the worker's session of its resource type, or on
     a temporary session that is created for this call and destroyed after it,
     however it ends. Calls on one session run one at a time, in order of
-    arrival. Every call restarts the session's TTL, even one that fails.
+    arrival. Every call restarts the session's TTL, even one that fails or has
+    bad params.
 
     The tool's own result is in code. RPC errors say why the tool could not
     run, or that the session was lost during the call. If the kernel killed the
@@ -237,14 +240,15 @@ class SessionServiceAsyncStub(SessionServiceStub):
     ExecuteToolBatch: _aio.UnaryUnaryMultiCallable[_session_pb2.ExecuteToolBatchRequest, _session_pb2.ExecuteToolBatchResponse]  # type: ignore[assignment]
     """ExecuteToolBatch runs several tools, one after the other or in parallel. If
     a call cannot run, its result holds the error that ExecuteTool would
-    return.
+    return. Only the timeout and trace_id of all calls are checked before any
+    of them runs.
 
     The results have at most 32 MiB of data and attachments together. Once one
     does not fit, it and the calls that have not started are failures with
     RESOURCE_EXHAUSTED (MESSAGE_TOO_LARGE), whose messages say which calls ran.
 
-    Errors: INVALID_ARGUMENT when there is no call, or more than 256;
-    ALREADY_EXISTS (REQUEST_ID_REUSED).
+    Errors: INVALID_ARGUMENT when there is no call, or more than 256, or one
+    has a bad timeout or trace_id; ALREADY_EXISTS (REQUEST_ID_REUSED).
     """
     ViewSession: _aio.UnaryStreamMultiCallable[_session_pb2.ViewSessionRequest, _session_pb2.ViewSessionResponse]  # type: ignore[assignment]
     """ViewSession shows a session live, for instance a desktop. It starts a
@@ -359,7 +363,8 @@ class SessionServiceServicer(metaclass=_abc_1.ABCMeta):
         """ExecuteTool runs a tool on the worker's session of its resource type, or on
         a temporary session that is created for this call and destroyed after it,
         however it ends. Calls on one session run one at a time, in order of
-        arrival. Every call restarts the session's TTL, even one that fails.
+        arrival. Every call restarts the session's TTL, even one that fails or has
+        bad params.
 
         The tool's own result is in code. RPC errors say why the tool could not
         run, or that the session was lost during the call. If the kernel killed the
@@ -398,14 +403,15 @@ class SessionServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_session_pb2.ExecuteToolBatchResponse, _abc.Awaitable[_session_pb2.ExecuteToolBatchResponse]]:
         """ExecuteToolBatch runs several tools, one after the other or in parallel. If
         a call cannot run, its result holds the error that ExecuteTool would
-        return.
+        return. Only the timeout and trace_id of all calls are checked before any
+        of them runs.
 
         The results have at most 32 MiB of data and attachments together. Once one
         does not fit, it and the calls that have not started are failures with
         RESOURCE_EXHAUSTED (MESSAGE_TOO_LARGE), whose messages say which calls ran.
 
-        Errors: INVALID_ARGUMENT when there is no call, or more than 256;
-        ALREADY_EXISTS (REQUEST_ID_REUSED).
+        Errors: INVALID_ARGUMENT when there is no call, or more than 256, or one
+        has a bad timeout or trace_id; ALREADY_EXISTS (REQUEST_ID_REUSED).
         """
 
     @_abc_1.abstractmethod

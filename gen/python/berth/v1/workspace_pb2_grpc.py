@@ -316,8 +316,8 @@ class WorkspaceServiceServicer(object):
         something of another kind or go through a link); PERMISSION_DENIED
         (FILE_PERMISSION) when a sandbox has closed a directory to its own user and
         the server is not root; RESOURCE_EXHAUSTED (MESSAGE_TOO_LARGE for one
-        chunk; NO_SPACE, also beyond the quota; TOO_MANY_OPERATIONS when 64
-        imports, exports and comparisons of the tenant are running).
+        chunk; NO_SPACE, also beyond the quota; TENANT_QUOTA; TOO_MANY_OPERATIONS
+        when 64 imports, exports and comparisons of the tenant are running).
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

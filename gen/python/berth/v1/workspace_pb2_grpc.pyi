@@ -207,8 +207,8 @@ class WorkspaceServiceStub:
     something of another kind or go through a link); PERMISSION_DENIED
     (FILE_PERMISSION) when a sandbox has closed a directory to its own user and
     the server is not root; RESOURCE_EXHAUSTED (MESSAGE_TOO_LARGE for one
-    chunk; NO_SPACE, also beyond the quota; TOO_MANY_OPERATIONS when 64
-    imports, exports and comparisons of the tenant are running).
+    chunk; NO_SPACE, also beyond the quota; TENANT_QUOTA; TOO_MANY_OPERATIONS
+    when 64 imports, exports and comparisons of the tenant are running).
     """
 
 @_typing.type_check_only
@@ -390,8 +390,8 @@ class WorkspaceServiceAsyncStub(WorkspaceServiceStub):
     something of another kind or go through a link); PERMISSION_DENIED
     (FILE_PERMISSION) when a sandbox has closed a directory to its own user and
     the server is not root; RESOURCE_EXHAUSTED (MESSAGE_TOO_LARGE for one
-    chunk; NO_SPACE, also beyond the quota; TOO_MANY_OPERATIONS when 64
-    imports, exports and comparisons of the tenant are running).
+    chunk; NO_SPACE, also beyond the quota; TENANT_QUOTA; TOO_MANY_OPERATIONS
+    when 64 imports, exports and comparisons of the tenant are running).
     """
 
 class WorkspaceServiceServicer(metaclass=_abc_1.ABCMeta):
@@ -648,8 +648,8 @@ class WorkspaceServiceServicer(metaclass=_abc_1.ABCMeta):
         something of another kind or go through a link); PERMISSION_DENIED
         (FILE_PERMISSION) when a sandbox has closed a directory to its own user and
         the server is not root; RESOURCE_EXHAUSTED (MESSAGE_TOO_LARGE for one
-        chunk; NO_SPACE, also beyond the quota; TOO_MANY_OPERATIONS when 64
-        imports, exports and comparisons of the tenant are running).
+        chunk; NO_SPACE, also beyond the quota; TENANT_QUOTA; TOO_MANY_OPERATIONS
+        when 64 imports, exports and comparisons of the tenant are running).
         """
 
 def add_WorkspaceServiceServicer_to_server(servicer: WorkspaceServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -19,7 +19,7 @@ export declare const file_berth_v1_process: GenFile;
 export declare type Argv = Message<"berth.v1.Argv"> & {
   /**
    * The program, looked up in PATH unless it contains a "/", and its arguments,
-   * without NUL. 1-65536 entries, each at most 131071 bytes (the kernel's limit
+   * without NUL. 1-50000 entries, each at most 131071 bytes (the kernel's limit
    * for one argument), and 1 MiB together. ExecRequest.env has the limit of
    * arguments and environment together.
    *

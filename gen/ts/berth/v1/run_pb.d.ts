@@ -629,7 +629,7 @@ export declare type ReportStepResponse = Message<"berth.v1.ReportStepResponse"> 
     case: "nextStep";
   } | {
     /**
-     * The run is over and cleaned up.
+     * The run is over and cleaned up, unless that failed: see CancelRun.
      *
      * @generated from field: berth.v1.RunEnd run_end = 2;
      */
@@ -1452,7 +1452,11 @@ export declare const RunService: GenService<{
    * Errors: INVALID_ARGUMENT; NOT_FOUND (RUN_NOT_FOUND, SANDBOX_NOT_FOUND);
    * ALREADY_EXISTS (REQUEST_ID_REUSED); FAILED_PRECONDITION (RUN_STATE "Cannot run
    * agent from state: …" unless it is IDLE, SANDBOX_IN_USE,
-   * SANDBOX_NOT_RUNNING, SANDBOX_REPLACED) and as SandboxService.CreateSandbox.
+   * SANDBOX_NOT_RUNNING, SANDBOX_REPLACED); RESOURCE_EXHAUSTED
+   * (TOO_MANY_OPERATIONS) when 10,000 runs are RUNNING, or so many of the
+   * tenant that few places are left for others; UNAVAILABLE
+   * (ENGINE_UNAVAILABLE) while the sandbox of its last start cannot be removed;
+   * and as SandboxService.CreateSandbox.
    *
    * @generated from rpc berth.v1.RunService.StartRun
    */
@@ -1502,9 +1506,10 @@ export declare const RunService: GenService<{
   },
   /**
    * CancelRun ends a RUNNING run in state ERROR with outcome CANCELED, and
-   * returns when it is cleaned up. A StartRun that is still in progress is
-   * stopped and fails with CANCELLED. Idempotent: a run that is not RUNNING
-   * stays as it is.
+   * returns when it is cleaned up. If that fails, for instance because the
+   * engine does not answer, it returns as well, and the server keeps retrying.
+   * A StartRun that is still in progress is stopped and fails with CANCELLED.
+   * Idempotent: a run that is not RUNNING stays as it is.
    *
    * Errors: NOT_FOUND (RUN_NOT_FOUND); ALREADY_EXISTS (REQUEST_ID_REUSED).
    *
@@ -1520,7 +1525,8 @@ export declare const RunService: GenService<{
    * summary are cleared. Idempotent: an IDLE run is cleared in the same way.
    *
    * Errors: NOT_FOUND (RUN_NOT_FOUND); ALREADY_EXISTS (REQUEST_ID_REUSED);
-   * FAILED_PRECONDITION (RUN_STATE) while it is RUNNING.
+   * FAILED_PRECONDITION (RUN_STATE) while it is RUNNING; UNAVAILABLE
+   * (ENGINE_UNAVAILABLE) while it cannot be cleaned up.
    *
    * @generated from rpc berth.v1.RunService.ResetRun
    */
@@ -1558,7 +1564,8 @@ export declare const RunService: GenService<{
    * DeleteRun removes a run and its record. A RUNNING run is canceled first.
    * Idempotent: an unknown id is OK.
    *
-   * Errors: ALREADY_EXISTS (REQUEST_ID_REUSED).
+   * Errors: ALREADY_EXISTS (REQUEST_ID_REUSED); UNAVAILABLE (ENGINE_UNAVAILABLE)
+   * while it cannot be cleaned up.
    *
    * @generated from rpc berth.v1.RunService.DeleteRun
    */

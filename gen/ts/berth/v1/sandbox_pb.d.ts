@@ -99,7 +99,7 @@ export declare type Mount = Message<"berth.v1.Mount"> & {
     /**
      * An absolute path on the engine's machine, in a directory that the
      * operator allowed with --allow-host-path. Symbolic links are resolved
-     * before the check.
+     * before the check. Directories of the service itself are never mounted.
      *
      * @generated from field: string host_path = 2;
      */

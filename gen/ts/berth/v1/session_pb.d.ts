@@ -1659,7 +1659,8 @@ export declare const SessionService: GenService<{
    * ExecuteTool runs a tool on the worker's session of its resource type, or on
    * a temporary session that is created for this call and destroyed after it,
    * however it ends. Calls on one session run one at a time, in order of
-   * arrival. Every call restarts the session's TTL, even one that fails.
+   * arrival. Every call restarts the session's TTL, even one that fails or has
+   * bad params.
    *
    * The tool's own result is in code. RPC errors say why the tool could not
    * run, or that the session was lost during the call. If the kernel killed the
@@ -1700,14 +1701,15 @@ export declare const SessionService: GenService<{
   /**
    * ExecuteToolBatch runs several tools, one after the other or in parallel. If
    * a call cannot run, its result holds the error that ExecuteTool would
-   * return.
+   * return. Only the timeout and trace_id of all calls are checked before any
+   * of them runs.
    *
    * The results have at most 32 MiB of data and attachments together. Once one
    * does not fit, it and the calls that have not started are failures with
    * RESOURCE_EXHAUSTED (MESSAGE_TOO_LARGE), whose messages say which calls ran.
    *
-   * Errors: INVALID_ARGUMENT when there is no call, or more than 256;
-   * ALREADY_EXISTS (REQUEST_ID_REUSED).
+   * Errors: INVALID_ARGUMENT when there is no call, or more than 256, or one
+   * has a bad timeout or trace_id; ALREADY_EXISTS (REQUEST_ID_REUSED).
    *
    * @generated from rpc berth.v1.SessionService.ExecuteToolBatch
    */

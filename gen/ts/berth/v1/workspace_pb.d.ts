@@ -1508,8 +1508,8 @@ export declare const WorkspaceService: GenService<{
    * something of another kind or go through a link); PERMISSION_DENIED
    * (FILE_PERMISSION) when a sandbox has closed a directory to its own user and
    * the server is not root; RESOURCE_EXHAUSTED (MESSAGE_TOO_LARGE for one
-   * chunk; NO_SPACE, also beyond the quota; TOO_MANY_OPERATIONS when 64
-   * imports, exports and comparisons of the tenant are running).
+   * chunk; NO_SPACE, also beyond the quota; TENANT_QUOTA; TOO_MANY_OPERATIONS
+   * when 64 imports, exports and comparisons of the tenant are running).
    *
    * @generated from rpc berth.v1.WorkspaceService.ImportWorkspace
    */

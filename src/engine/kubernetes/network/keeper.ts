@@ -4,7 +4,7 @@ import type { V1NetworkPolicy, V1NetworkPolicyList, V1Node } from "@kubernetes/c
 import { addressCidr, parseCidr } from "../../../base/cidr.ts";
 import type { Logger } from "../../../base/logger.ts";
 import type { Api } from "../api.ts";
-import { isRefusal, refusalOf } from "../errors.ts";
+import { isRefusal, refusalOf, translateError } from "../errors.ts";
 import { isSame, type NetworkOptions, opens, policiesOf } from "./policies.ts";
 
 const GROUP = "apis/networking.k8s.io/v1";
@@ -123,7 +123,7 @@ export class PolicyKeeper {
     if (this.#addresses !== undefined && now - this.#addresses.at < ADDRESSES_MS)
       return this.#addresses.closed;
     const host = new URL(api.server).hostname.replace(/^\[|\]$/g, "");
-    const named = isIP(host) ? [host] : (await lookup(host, { all: true })).map(({ address }) => address);
+    const named = isIP(host) ? [host] : await addressesOf(host);
     const service = process.env.KUBERNETES_SERVICE_HOST;
     const servers = [...named, ...(service !== undefined && isIP(service) ? [service] : [])];
     const closed = [...new Set([...servers.map(addressCidr), ...(await this.#nodes())])].filter(
@@ -147,5 +147,13 @@ export class PolicyKeeper {
       if (isRefusal(error, 403)) return [];
       throw error;
     }
+  }
+}
+
+async function addressesOf(host: string): Promise<string[]> {
+  try {
+    return (await lookup(host, { all: true })).map(({ address }) => address);
+  } catch (error) {
+    throw translateError(error, "looking up the API server");
   }
 }

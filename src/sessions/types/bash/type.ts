@@ -106,7 +106,7 @@ shopt -u promptvars
  * The protocol with bash. It reads commands from its stdin, which the commands themselves do not get. Each command
  * comes in a here-document and is sourced, so that nothing in it, such as an open quote, affects what follows. Unlike a
  * shell function, `.` runs it with the shell's own arguments and variables, and without the notices of an interactive
- * shell.
+ * shell. The here-document comes after stderr, so that the command's stderr says it if there is no disk space for it.
  *
  * Each line of an end is printed by a command with its own redirection, so that the output of a DEBUG trap stays
  * out. `\\builtin` is no alias, whatever a command defines. A shell that cannot run these commands any more, or may not
@@ -123,7 +123,7 @@ const BASH: InterpreterLanguage = {
     const delimiter = newNonce();
     return (
       `\\builtin enable . || \\exit\n` +
-      `\\builtin . /proc/self/fd/${IN} ${IN}<<'${delimiter}' </dev/null >${channel.stdout} 2>${channel.stderr} ${OUT}>&- ${ERR}>&-\n` +
+      `\\builtin . /proc/self/fd/${IN} </dev/null >${channel.stdout} 2>${channel.stderr} ${OUT}>&- ${ERR}>&- ${IN}<<'${delimiter}'\n` +
       `${code}\n${delimiter}\n${end(nonce, "E$?", channel)}`
     );
   },

@@ -90,11 +90,13 @@ export class Browser implements SessionBackend {
   ): Promise<Browser> {
     let program: Program | undefined;
     let browser: Browser | undefined;
+    const drop = (): void => devtools.dropUnfinished();
     const devtools = new DevTools(
       {
         write: async (data) => program?.write(data),
         pause: () => program?.pause(),
         resume: () => program?.resume(),
+        held: (bytes) => host.unfinished.hold((browser?.place ?? place).sandbox.owner, drop, bytes),
       },
       (problem) => browser?.break(problem),
     );

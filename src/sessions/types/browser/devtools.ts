@@ -9,6 +9,8 @@ import { MessageStream } from "./message-stream.ts";
  * DevTools.list}.
  */
 const MAX_PARSED_BYTES = 4 * 1024 * 1024;
+/** More than any answer that those ask for: a 4K screenshot has a few MiB in base64. */
+const MAX_MESSAGE_BYTES = 32 * 1024 * 1024;
 /** Keeps the time to parse one below about 50 ms. */
 const MAX_VALUES = 400_000;
 /** How much may wait for a browser that does not read its pipe. */
@@ -60,6 +62,8 @@ interface Wire {
   write(data: Buffer): Promise<void>;
   pause(): void;
   resume(): void;
+  /** Receives the memory that an unfinished message takes, whenever that changes. */
+  held(bytes: number): void;
 }
 
 /**
@@ -74,6 +78,8 @@ export class DevTools {
   readonly #handlers = new Map<string, Handler>();
   readonly #onBroken: (problem: string) => void;
   #lastId = 0;
+  /** How many pending requests want a large answer. */
+  #wantLarge = 0;
   #unwritten = 0;
   #closedBy: Error | undefined;
 
@@ -82,10 +88,17 @@ export class DevTools {
     this.#wire = wire;
     this.#onBroken = onBroken;
     this.#stream = new MessageStream({
+      maxBytes: () => (this.#wantLarge > 0 ? MAX_MESSAGE_BYTES : MAX_PARSED_BYTES),
       message: (bytes, whole) => this.#message(bytes, whole),
       pause: () => wire.pause(),
       resume: () => wire.resume(),
+      held: (bytes) => wire.held(bytes),
     });
+  }
+
+  /** Drops an unfinished message. If it is the answer to a request, that fails once the rest has arrived. */
+  dropUnfinished(): void {
+    this.#stream.cut();
   }
 
   /** Takes bytes that the browser wrote. */
@@ -176,7 +189,12 @@ export class DevTools {
     start: Buffer,
     signal: AbortSignal,
   ): Promise<Buffer> {
-    const message = (await this.#request(request, start, signal)) as Buffer;
+    this.#wantLarge++;
+    const answered = this.#request(request, start, signal).finally(() => {
+      this.#wantLarge--;
+      this.#stream.shrink();
+    });
+    const message = (await answered) as Buffer;
     return message.subarray(message.indexOf(start) + start.length);
   }
 

@@ -1,8 +1,6 @@
 import { setImmediate as nextTurn } from "node:timers/promises";
 import { withRoom } from "../../../base/with-room.ts";
 
-/** More than any answer that Berth asks for: a 4K screenshot has a few MiB in base64. */
-const MAX_MESSAGE_BYTES = 32 * 1024 * 1024;
 /** How much of a larger message is kept: enough to see which request it answers. */
 const HEAD_BYTES = 256;
 /** How long one turn of the event loop may handle messages. */
@@ -11,6 +9,10 @@ const NOTHING = Buffer.alloc(0);
 
 /** Receives messages and controls their flow. */
 interface MessageTarget {
+  /** How large a message may be at the moment. */
+  maxBytes(): number;
+  /** Receives the memory that an unfinished message takes, whenever that changes. */
+  held(bytes: number): void;
   /** @param whole false if `bytes` is only the start of a message that is too large. */
   message(bytes: Buffer, whole: boolean): void;
   /** Stops the source until {@link resume}. */
@@ -25,9 +27,12 @@ interface MessageTarget {
 export class MessageStream {
   readonly #target: MessageTarget;
   readonly #waiting: Buffer[] = [];
-  /** The start of a message that is not complete yet. */
+  /** The start of a message that is not complete yet, and how many bytes of it are kept. */
   #partial: Buffer<ArrayBuffer> = NOTHING;
   #bytes = 0;
+  /** Whether that message is too large, so that only its head is kept. */
+  #isCut = false;
+  #reported = 0;
   #isDraining = false;
   #isClosed = false;
 
@@ -45,8 +50,17 @@ export class MessageStream {
   close(): void {
     this.#isClosed = true;
     this.#waiting.length = 0;
-    this.#partial = NOTHING;
-    this.#bytes = 0;
+    this.#forget();
+  }
+
+  /** Drops what has arrived of a message. It counts as too large. */
+  cut(): void {
+    if (this.#bytes > HEAD_BYTES) this.#cut(NOTHING);
+  }
+
+  /** Applies a limit that has become smaller to what has arrived. */
+  shrink(): void {
+    this.#add(NOTHING);
   }
 
   async #drain(): Promise<void> {
@@ -73,24 +87,45 @@ export class MessageStream {
   #end(last: Buffer): void {
     // Most messages lie within one chunk and need no copy.
     if (this.#bytes > 0) this.#add(last);
-    const whole = this.#bytes <= MAX_MESSAGE_BYTES;
-    const bytes = this.#bytes === 0 ? last : this.#partial.subarray(0, whole ? this.#bytes : HEAD_BYTES);
-    this.#bytes = 0;
-    this.#partial = NOTHING;
+    const whole = !this.#isCut;
+    const bytes = this.#bytes === 0 ? last : this.#partial.subarray(0, this.#bytes);
+    this.#forget();
     if (bytes.length > 0) this.#target.message(bytes, whole);
   }
 
   #add(part: Buffer): void {
+    if (this.#isCut || this.#isClosed) return;
     const end = this.#bytes + part.length;
-    // Beyond the limit, only the length is counted.
-    if (this.#bytes <= MAX_MESSAGE_BYTES)
-      this.#partial = withRoom(
-        this.#partial,
-        this.#bytes,
-        Math.min(end, MAX_MESSAGE_BYTES),
-        MAX_MESSAGE_BYTES,
-      );
-    part.copy(this.#partial, Math.min(this.#bytes, this.#partial.length));
+    const max = this.#target.maxBytes();
+    if (end > max) {
+      this.#cut(part);
+      return;
+    }
+    this.#partial = withRoom(this.#partial, this.#bytes, end, max);
+    part.copy(this.#partial, this.#bytes);
     this.#bytes = end;
+    this.#report();
+  }
+
+  #cut(part: Buffer): void {
+    const kept = this.#partial.subarray(0, Math.min(this.#bytes, HEAD_BYTES));
+    this.#partial = Buffer.concat([kept, part.subarray(0, HEAD_BYTES - kept.length)]);
+    this.#bytes = this.#partial.length;
+    this.#isCut = true;
+    this.#report();
+  }
+
+  #report(): void {
+    const bytes = this.#partial.length;
+    if (bytes === this.#reported) return;
+    this.#reported = bytes;
+    this.#target.held(bytes);
+  }
+
+  #forget(): void {
+    this.#partial = NOTHING;
+    this.#bytes = 0;
+    this.#isCut = false;
+    this.#report();
   }
 }

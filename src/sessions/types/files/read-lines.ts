@@ -33,11 +33,7 @@ export async function readLines(
   let bytes = 0;
   let line = 1;
   let more = false;
-  const enough = new AbortController();
-  for await (const item of files.download(
-    { ...request, offset: 0 },
-    AbortSignal.any([signal, enough.signal]),
-  )) {
+  for await (const item of files.download({ ...request, offset: 0 }, signal)) {
     if (item.type !== "chunk") continue;
     const { data } = item;
     let from = 0;

@@ -4,10 +4,12 @@ import { untilAborted, within } from "../../../base/async.ts";
 import { abortError, BerthError, hasReason, invalidArgument, throwIfAborted } from "../../../base/errors.ts";
 import type { Json } from "../../../base/json.ts";
 import type { LeasedSandbox } from "../../../sandboxes/lease.ts";
-import type { SessionBackend, ViewCommand } from "../../backend.ts";
+import type { SessionBackend, SessionHost, ViewCommand } from "../../backend.ts";
 import { Program, type ProgramHost } from "../program.ts";
+import type { UnfinishedMessages } from "../unfinished-messages.ts";
 import { DRIVER_SOURCE, driverArgv, REMOVE_DESKTOP } from "./driver-source.ts";
 import { BadFrame, type Frame, FrameReader } from "./frames.ts";
+import { MAX_CLIPBOARD_BYTES } from "./params.ts";
 import { viewOf, type XServer } from "./view.ts";
 
 /** A screen's size in pixels. */
@@ -62,6 +64,10 @@ const CANCEL_MS = 5_000;
 const CLOSE_MS = 3_000;
 /** The same if it completes a recording first. */
 const RECORDED_CLOSE_MS = 12_000;
+/** A pixel of a picture that cannot be compressed. */
+const PIXEL_BYTES = 4;
+/** Text that a program offers in another encoding grows when it becomes UTF-8. */
+const CLIPBOARD_ANSWER_BYTES = 3 * MAX_CLIPBOARD_BYTES;
 const MAX_REASON = 1_000;
 /** The exit code for a command that does not exist. */
 const NOT_FOUND = 127;
@@ -84,7 +90,15 @@ const serverSchema = z.object({
 
 interface Pending {
   readonly id: number;
-  readonly settle: (frame: { readonly answer: Answer; readonly payload: Buffer }) => void;
+  /** What its answer may have besides the JSON. */
+  readonly maxPayloadBytes: number;
+  /** Gives it its answer, or a promise that rejects with why there is none. */
+  readonly settle: (answered: Answered | Promise<never>) => void;
+}
+
+interface Answered {
+  readonly answer: Answer;
+  readonly payload: Buffer;
 }
 
 /**
@@ -99,16 +113,31 @@ export class Desktop implements SessionBackend {
   #size: ScreenSize;
   /** Undefined until it has started. */
   #server: XServer | undefined;
-  readonly #reader = new FrameReader();
+  readonly #reader: FrameReader;
+  #owner: string;
   #lastId = 0;
   #pending: Pending | undefined;
+  #hasEnded = false;
   /** Why it is unusable although its program ran. */
   #broken: string | undefined;
 
-  private constructor(program: Program, size: ScreenSize, isRecorded: boolean) {
+  private constructor(
+    program: Program,
+    owner: string,
+    unfinished: UnfinishedMessages,
+    { size, isRecorded }: { readonly size: ScreenSize; readonly isRecorded: boolean },
+  ) {
+    this.#owner = owner;
+    const drop = (): void => {
+      // It may have been completed meanwhile.
+      if (!this.#reader.isEmpty) this.#break("an answer was unfinished when the server had no room for more");
+    };
+    this.#reader = new FrameReader((bytes) => unfinished.hold(this.#owner, drop, bytes));
     this.#size = size;
     this.#program = program;
     this.isRecorded = isRecorded;
+    // Once for all requests: what reacts to a promise stays, with its results, until that settles.
+    void program.ended.then(() => this.#ended());
   }
 
   /**
@@ -140,7 +169,10 @@ export class Desktop implements SessionBackend {
       },
       signal,
     );
-    const desktop = new Desktop(program, { width, height }, record !== undefined);
+    const desktop = new Desktop(program, sandbox.owner, host.unfinished, {
+      size: { width, height },
+      isRecorded: record !== undefined,
+    });
     take = (chunk) => desktop.#take(chunk);
     try {
       await program.write(DRIVER_SOURCE);
@@ -157,8 +189,9 @@ export class Desktop implements SessionBackend {
   }
 
   /** Makes a desktop of the warm pool serve a session. */
-  serve(sessionId: string): void {
+  serve({ sessionId, sandbox }: Pick<SessionHost, "sessionId" | "sandbox">): void {
     this.#program.sessionId = sessionId;
+    this.#owner = sandbox.owner;
   }
 
   view(readOnly: boolean): ViewCommand {
@@ -221,13 +254,9 @@ export class Desktop implements SessionBackend {
     const stop = AbortSignal.any([signal, timeout]);
     throwIfAborted(stop);
     const id = ++this.#lastId;
-    const answered = Promise.withResolvers<{ answer: Answer; payload: Buffer }>();
-    this.#pending = { id, settle: answered.resolve };
-    const ended = this.#program.ended.then(async () => {
-      throw this.#brokenError() ?? (await this.#program.failure());
-    });
-    ended.catch(() => {});
-    const settled = Promise.race([answered.promise, ended]);
+    const { promise: settled, resolve: settle } = Promise.withResolvers<Answered>();
+    this.#pending = { id, maxPayloadBytes: this.#maxPayloadBytes(operation), settle };
+    if (this.#hasEnded) this.#settle(this.#loss());
     this.#send({ id, op: operation, ...params });
     try {
       const { answer, payload } = await untilAborted(settled, stop);
@@ -261,6 +290,15 @@ export class Desktop implements SessionBackend {
     if (!answered) await this.#program.close(false);
   }
 
+  /**
+   * How much binary data an operation may answer with. Programs of the sandbox can stand in for the driver, so no more
+   * than that is ever kept or handled.
+   */
+  #maxPayloadBytes(operation: string): number {
+    if (operation === "screenshot") return this.#size.width * this.#size.height * PIXEL_BYTES;
+    return operation === "clipboard" ? CLIPBOARD_ANSWER_BYTES : 0;
+  }
+
   #send(message: object): void {
     this.#program.write(Buffer.from(`${JSON.stringify(message)}\n`));
   }
@@ -270,12 +308,17 @@ export class Desktop implements SessionBackend {
     try {
       // Otherwise stray bytes would accumulate until the next request.
       if (this.#pending === undefined) throw new BadFrame("it answers nothing");
-      for (const frame of this.#reader.push(chunk)) this.#takeFrame(frame);
+      for (const frame of this.#reader.push(chunk, this.#pending.maxPayloadBytes)) this.#takeFrame(frame);
     } catch (error) {
       if (!(error instanceof BadFrame)) throw error;
-      this.#broken = error.message;
-      this.#program.close(false);
+      this.#break(error.message);
     }
+  }
+
+  #break(why: string): void {
+    this.#broken ??= why;
+    this.#reader.clear();
+    this.#program.close(false);
   }
 
   #takeFrame({ header, payload }: Frame): void {
@@ -284,7 +327,22 @@ export class Desktop implements SessionBackend {
     if (parsed.data.id !== this.#pending?.id) throw new BadFrame("a frame answers nothing");
     this.#recordingStopped ??= parsed.data.stopped;
     // Copy it: a caller may keep it, and a view would keep the whole chunk.
-    this.#pending.settle({ answer: parsed.data, payload: Buffer.from(payload) });
+    this.#settle({ answer: parsed.data, payload: Buffer.from(payload) });
+  }
+
+  #ended(): void {
+    this.#hasEnded = true;
+    this.#reader.clear();
+    if (this.#pending !== undefined) this.#settle(this.#loss());
+  }
+
+  #settle(answered: Answered | Promise<never>): void {
+    this.#pending?.settle(answered);
+    this.#pending = undefined;
+  }
+
+  async #loss(): Promise<never> {
+    throw this.#brokenError() ?? (await this.#program.failure());
   }
 
   #brokenError(): BerthError | undefined {

@@ -13,49 +13,81 @@ export class BadFrame extends Error {}
 const LENGTHS = 8;
 /** More than the JSON of the largest accessibility tree. */
 const MAX_HEADER_BYTES = 1 << 20;
-/** A picture of the largest screen, uncompressed. */
-const MAX_PAYLOAD_BYTES = 64 << 20;
 const MAX_VALUES = 50_000;
 /** Nesting of objects and lists: the code that reads them is recursive. */
 export const MAX_DEPTH = 160;
 
+const NOTHING = Buffer.alloc(0);
+
 /** Splits a stream into frames: two lengths of 4 bytes, big-endian, then JSON and the payload. */
 export class FrameReader {
   /** The first bytes of a frame, and room for more. Copied: a program decides how small the chunks are. */
-  #room = Buffer.alloc(0);
+  #room = NOTHING;
   #size = 0;
+  #reported = 0;
+  readonly #onHeld: (bytes: number) => void;
 
-  /** Takes the next bytes, and returns the frames that they complete. @throws BadFrame. */
-  push(chunk: Buffer): Frame[] {
-    let rest = this.#size === 0 ? chunk : this.#keep(chunk);
+  /** @param onHeld called with the memory that an unfinished frame takes, whenever that changes. */
+  constructor(onHeld: (bytes: number) => void = () => {}) {
+    this.#onHeld = onHeld;
+  }
+
+  /**
+   * Takes the next bytes, and returns the frames that they complete.
+   * @param maxPayloadBytes what a payload may have. A frame that announces more is refused before it arrives.
+   * @throws BadFrame.
+   */
+  push(chunk: Buffer, maxPayloadBytes: number): Frame[] {
+    const sizeAt = (bytes: Buffer) => sizeOf(bytes, maxPayloadBytes);
+    let rest = this.#size === 0 ? chunk : this.#keep(chunk, sizeAt(this.#room.subarray(0, this.#size)));
     const frames: Frame[] = [];
-    for (let size = sizeOf(rest); size !== undefined && size <= rest.length; size = sizeOf(rest)) {
+    for (let size = sizeAt(rest); size !== undefined && size <= rest.length; size = sizeAt(rest)) {
       frames.push(frameOf(rest.subarray(0, size)));
       rest = rest.subarray(size);
     }
     if (this.#size > 0 && frames.length === 0) return frames;
     // The frames may be views of it.
-    this.#room = Buffer.alloc(0);
-    this.#size = 0;
-    this.#keep(rest);
+    this.clear();
+    this.#keep(rest, undefined);
     return frames;
   }
 
-  /** Returns all bytes that are kept. */
-  #keep(chunk: Buffer): Buffer {
+  /** Whether nothing has arrived of an unfinished frame. */
+  get isEmpty(): boolean {
+    return this.#size === 0;
+  }
+
+  /** Drops what has arrived of a frame. */
+  clear(): void {
+    this.#room = NOTHING;
+    this.#size = 0;
+    this.#report();
+  }
+
+  #report(): void {
+    const bytes = this.#room.length;
+    if (bytes === this.#reported) return;
+    this.#reported = bytes;
+    this.#onHeld(bytes);
+  }
+
+  /** Returns all bytes that are kept. @param frameSize how many there will be, if that is known. */
+  #keep(chunk: Buffer, frameSize: number | undefined): Buffer {
     const size = this.#size + chunk.length;
-    this.#room = withRoom(this.#room, this.#size, size);
+    const limit = frameSize === undefined ? undefined : Math.max(frameSize, size);
+    this.#room = withRoom(this.#room, this.#size, size, limit);
     chunk.copy(this.#room, this.#size);
     this.#size = size;
+    this.#report();
     return this.#room.subarray(0, size);
   }
 }
 
 /** The size of the frame that starts here. Undefined if its lengths have not arrived. @throws BadFrame. */
-function sizeOf(bytes: Buffer): number | undefined {
+function sizeOf(bytes: Buffer, maxPayloadBytes: number): number | undefined {
   if (bytes.length < LENGTHS) return undefined;
   const [header, payload] = [bytes.readUInt32BE(0), bytes.readUInt32BE(4)];
-  if (header > MAX_HEADER_BYTES || payload > MAX_PAYLOAD_BYTES) throw new BadFrame("a frame is too large");
+  if (header > MAX_HEADER_BYTES || payload > maxPayloadBytes) throw new BadFrame("a frame is too large");
   return LENGTHS + header + payload;
 }
 

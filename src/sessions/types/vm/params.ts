@@ -7,7 +7,8 @@ const MAX_HEIGHT = 4320;
 const MIN_SIDE = 64;
 const MAX_PIXELS = 16_000_000;
 const MAX_TEXT = 64 * 1024;
-const MAX_CLIPBOARD_BYTES = 1 << 20;
+/** The size of the clipboard's text, in both directions. */
+export const MAX_CLIPBOARD_BYTES = 1 << 20;
 const MAX_SECONDS = 3600;
 
 /** A screen's width and height. */

@@ -73,11 +73,11 @@ export function vmType(host: ProgramHost, desktopImage: string): SessionType {
       return desktop;
     },
     // The screen's size can still change; everything else is fixed.
-    adopt: async (desktop: Desktop, { sessionId }, config, signal) => {
+    adopt: async (desktop: Desktop, host, config, signal) => {
       const { screen_size, custom_name, ...fixed } = config as VmConfig;
       const { screen_size: size, ...defaults } = vmConfig.parse({});
       if (!isDeepStrictEqual(fixed, defaults)) return false;
-      desktop.serve(sessionId);
+      desktop.serve(host);
       if (isDeepStrictEqual(screen_size, size)) return true;
       const [width, height] = screen_size;
       return desktop.resize({ width, height }, { signal, timeout: AbortSignal.timeout(RESIZE_MS) });

@@ -1,4 +1,5 @@
 import { setTimeout as sleep } from "node:timers/promises";
+import { promisify } from "node:util";
 import { afterEach, beforeEach, expect, test } from "vitest";
 import { childrenOf, readProcess } from "../../../../src/engine/outside/host-process.ts";
 import type { HostMount } from "../../../../src/engine/port.ts";
@@ -64,6 +65,19 @@ test("starts that fail for lack of descriptors leave no processes", async () => 
   await expect.poll(() => descendants().length).toBeLessThanOrEqual(before.all);
   await expect.poll(async () => (await engine.usage(ref)).pids).toBe(before.inside);
   expect(await engine.list()).toHaveLength(1);
+});
+
+test("a port in a sandbox that cannot be opened for lack of descriptors is not a capability that is missing", async () => {
+  const { ref } = await engine.create(spec());
+  const listen = async () => {
+    const server = await engine.listen(ref, 8080);
+    await promisify(server.close.bind(server))();
+  };
+  let outcome: unknown;
+  for (let free = 0; outcome !== "done"; free++) {
+    outcome = await outcomeWith(free, listen);
+    expect(["TOO_MANY_OPERATIONS", "done"]).toContain(outcome);
+  }
 });
 
 test("a command that runs while no descriptor is left is not taken for ended", async () => {

@@ -126,7 +126,7 @@ describe("refused before a sandbox exists:", () => {
 
 describe("a directory that is replaced after it was checked", () => {
   test("stays the checked one", async () => {
-    const [opened] = await openMounts([mount(data)], roots, sandboxIdentity());
+    const [opened] = await openMounts([mount(data)], { allowed: roots, hidden: [] }, sandboxIdentity());
     if (opened === undefined) throw new Error("nothing was opened");
     try {
       renameSync(data, moved);

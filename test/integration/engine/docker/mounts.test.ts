@@ -11,7 +11,8 @@ import {
 } from "node:fs";
 import { tmpdir } from "node:os";
 import path from "node:path";
-import { afterAll, afterEach, beforeEach, describe, expect, onTestFinished, test } from "vitest";
+import { afterAll, afterEach, beforeEach, describe, expect, onTestFinished, test, vi } from "vitest";
+import type { Logger } from "../../../../src/base/logger.ts";
 import { DockerEngine } from "../../../../src/engine/docker/engine.ts";
 import { MountStage } from "../../../../src/engine/docker/mounts.ts";
 import type { HostMount } from "../../../../src/engine/port.ts";
@@ -103,10 +104,11 @@ test("nothing is left of a create whose container cannot be inspected for later 
 });
 
 test("a mount never passes unpinned for lack of descriptors, and a stage that could not be made is made later", async () => {
-  const stages = (): string[] => readdirSync("/run/berth/mounts");
+  const stages = (): string[] =>
+    readdirSync("/run/berth/mounts").filter((name) => name.startsWith(`${process.pid}-`));
   const before = stages();
   for (let free = 0; free <= 6; free++) {
-    const stage = new MountStage();
+    const stage = new MountStage(silent);
     const pin = async (): Promise<string> => {
       const { mounts, release } = await stage.stage([mount(data)]);
       await release();
@@ -120,6 +122,37 @@ test("a mount never passes unpinned for lack of descriptors, and a stage that co
     await stage.close();
   }
   expect(stages()).toEqual(before);
+});
+
+test("what warm containers need for mounts is made later if there were no descriptors for it", async () => {
+  const stage = useStage();
+  const prepared = await stage.stage([mount(data)]);
+  await prepared.release();
+  const make = async (): Promise<string> => ((await stage.inert()) === undefined ? "none" : "made");
+  for (let free = 0; free <= 6; free++) {
+    const end = takeDescriptors(free);
+    const early = await make().catch((error) => error.reason ?? error);
+    end();
+    expect(["made", "TOO_MANY_OPERATIONS"], `with ${free} left`).toContain(early);
+  }
+  expect(await make()).toBe("made");
+});
+
+test("that mounts cannot be pinned is logged once, with what to do", async () => {
+  const warn = vi.fn();
+  const stage = useStage({ ...silent, warn });
+  vi.stubEnv("PATH", "/without-mount");
+  onTestFinished(() => void vi.unstubAllEnvs());
+  for (let i = 0; i < 2; i++) {
+    const { mounts } = await stage.stage([mount(data)]);
+    expect(mounts).toEqual([mount(data)]);
+  }
+  expect(warn.mock.calls).toEqual([
+    [
+      { err: expect.anything() },
+      expect.stringContaining("allow only directories that no sandbox can write to"),
+    ],
+  ]);
 });
 
 function stagedMounts(): string[] {
@@ -156,8 +189,8 @@ describe("refused before any container exists:", () => {
 });
 
 /** A stage that is removed after the test. */
-function useStage(): MountStage {
-  const stage = new MountStage();
+function useStage(logger: Logger = silent): MountStage {
+  const stage = new MountStage(logger);
   onTestFinished(() => stage.close());
   return stage;
 }

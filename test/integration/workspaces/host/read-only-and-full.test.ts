@@ -20,7 +20,7 @@ async function onDisk(options: string, script: string): Promise<unknown> {
     const root = process.argv[1];
     const logger = { debug() {}, info() {}, warn() {}, error() {} };
     const files = new WorkspaceDirectories(
-      { root: root + "/workspaces", sharedRoot: root + "/shared", quotaBytes: undefined }, logger);
+      { root: root + "/workspaces", sharedRoot: root + "/shared", dataDir: root + "/data", quotaBytes: undefined }, logger);
     const place = (workspaceId) => ({ owner: "default", workspaceId, number: 1 });
     const reasonOf = (work) => work.then(() => "none", (error) => error.reason + ": " + error.message);
     ${script}`;

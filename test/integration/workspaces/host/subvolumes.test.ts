@@ -18,7 +18,7 @@ test("btrfs subvolumes, which a sandbox can make, are measured, exported and del
     const root = process.argv[1];
     const logger = { debug() {}, info() {}, warn() {}, error() {} };
     const files = new WorkspaceDirectories(
-      { root: root + "/workspaces", sharedRoot: root + "/shared", quotaBytes: undefined }, logger);
+      { root: root + "/workspaces", sharedRoot: root + "/shared", dataDir: root + "/data", quotaBytes: undefined }, logger);
     const place = (workspaceId, number) => ({ owner: "default", workspaceId, number });
     const exported = async (name) => {
       const chunks = [];

@@ -36,11 +36,20 @@ test("several go into a directory, with different names that stay in it", async 
     attachment("a", "3"),
     attachment("", "4", "x/y"),
     attachment(".bashrc", "5", "text/plain"),
+    attachment("page", "7", "text/html; charset=utf-8"),
     attachment("\x1b[2J.png", "6"),
   ];
   await saveAttachments(ioOf(), given, `${dir}/`);
   expect(readdirSync(dir).sort()).toEqual(
-    ["_.._etc_passwd.png", "__2J.png", "a-2.png", "a.png", "attachment.bin", "bashrc.txt"].sort(),
+    [
+      "_.._etc_passwd.png",
+      "__2J.png",
+      "a-2.png",
+      "a.png",
+      "attachment.bin",
+      "bashrc.txt",
+      "page.html",
+    ].sort(),
   );
 });
 

@@ -4,7 +4,7 @@ import { readFileSync } from "node:fs";
 import { expect, onTestFinished, test } from "vitest";
 import { pageBytesIn, usageOfTree } from "../../../../src/engine/bubblewrap/tree-usage.ts";
 
-const PROCESSES = 300;
+const PROCESSES = 600;
 
 test("the usage of many processes is added up with turns of the event loop between them", async () => {
   const script = `for i in $(seq ${PROCESSES}); do sleep 60 & done; echo started; wait`;

@@ -1,8 +1,9 @@
 import { execFileSync } from "node:child_process";
-import { closeSync, constants, mkdtempSync, openSync, readSync, rmSync } from "node:fs";
+import { closeSync, constants, mkdtempSync, openSync, readSync, rmSync, writeSync } from "node:fs";
 import { tmpdir } from "node:os";
 import path from "node:path";
-import { expect, onTestFinished, test } from "vitest";
+import { setImmediate } from "node:timers/promises";
+import { expect, onTestFinished, test, vi } from "vitest";
 import { RequestTooLongError, Zygote } from "../../../../src/engine/docker/zygote.ts";
 import { ZYGOTE_FILES } from "../../../../src/engine/docker/zygote-script.ts";
 
@@ -13,7 +14,8 @@ const SHELL = `Z() { printf '%s %s;' "$1" "\${#8}"; }\n`;
 function unreadZygote() {
   const directory = mkdtempSync(path.join(tmpdir(), "berth-requests-"));
   const requests = path.join(directory, ZYGOTE_FILES.requests);
-  execFileSync("mkfifo", [requests, path.join(directory, ZYGOTE_FILES.answers)]);
+  const answers = path.join(directory, ZYGOTE_FILES.answers);
+  execFileSync("mkfifo", [requests, answers]);
   const reader = openSync(requests, constants.O_RDONLY | constants.O_NONBLOCK);
   const zygote = new Zygote(directory);
   onTestFinished(() => {
@@ -23,6 +25,13 @@ function unreadZygote() {
   });
   const pipes = { stdin: "in", stdout: "out", stderr: "err" };
   return {
+    zygote,
+    /** Opens the pipe of answers, as root in the sandbox could. */
+    openAnswers: (): number => {
+      const writer = openSync(answers, constants.O_WRONLY | constants.O_NONBLOCK);
+      onTestFinished(() => closeSync(writer));
+      return writer;
+    },
     request: (program: string): string =>
       zygote.request({ user: "0", uid: 0, pipes, argv: [program], env: {} }),
     read: (): string => {
@@ -54,4 +63,41 @@ test("a request that is too long for the pipe is not started", () => {
   expect(() => request("'".repeat(11_000))).toThrow(RequestTooLongError);
   const id = request("x");
   expect(read()).toMatch(new RegExp(`^Z '${id}' .*\n$`));
+});
+
+test.each([
+  ["of no request", () => "0123456789abcdef p1\n"],
+  ["that were given already", (id: string) => `${id} p1\n`],
+  ["without an end", () => "x"],
+])("answers %s are not read as fast as they are written", async (_, answerTo) => {
+  const { zygote, request, openAnswers } = unreadZygote();
+  const id = request("x");
+  const { waiterPid, end } = zygote.answers(id);
+  const writer = openAnswers();
+  writeSync(writer, `${id} p7\n`);
+  expect(await waiterPid).toBe(7);
+  vi.useFakeTimers({ toFake: ["setTimeout"] });
+  onTestFinished(() => void vi.useRealTimers());
+  const unasked = Buffer.alloc(2_000, answerTo(id));
+  const flood = async (): Promise<void> => {
+    for (let i = 0; i < 1_000; i++) {
+      writeSync(writer, unasked);
+      await setImmediate();
+    }
+  };
+  await expect(flood()).rejects.toThrow("EAGAIN");
+  let isOver = false;
+  const answer = end.finally(() => {
+    isOver = true;
+  });
+  for (let text = `\n${id} 5\n`; !isOver; await setImmediate()) {
+    vi.advanceTimersByTime(1_000);
+    try {
+      writeSync(writer, text);
+      text = "\n";
+    } catch {
+      // The pipe is still full.
+    }
+  }
+  expect(await answer).toEqual({ kind: "exited", code: 5 });
 });

@@ -1,9 +1,17 @@
 import { createHash } from "node:crypto";
 import { once } from "node:events";
-import { type AddressInfo, createServer } from "node:net";
-import { expect, onTestFinished, test } from "vitest";
+import { copyFile, mkdtemp, readFile, rm } from "node:fs/promises";
+import { createServer as createHttpServer } from "node:http";
+import { createServer as createHttpsServer } from "node:https";
+import { type AddressInfo, connect, createServer, type Server } from "node:net";
+import { tmpdir } from "node:os";
+import path from "node:path";
+import type { TLSSocket } from "node:tls";
+import { expect, onTestFinished, test, vi } from "vitest";
+import { WebSocketServer } from "ws";
 import { runPlain } from "../../../../src/engine/kubernetes/process.ts";
-import { openApi } from "../../../support/kubernetes-api.ts";
+import { makeCertificate } from "../../../support/certificate.ts";
+import { openApi, serveApi } from "../../../support/kubernetes-api.ts";
 
 test("an API server without TLS must be intended", async () => {
   await expect(openApi("{ server: 'http://127.0.0.1:8001' }")).rejects.toMatchObject({
@@ -13,6 +21,115 @@ test("an API server without TLS must be intended", async () => {
   const intended = await openApi("{ server: 'http://127.0.0.1:8001', insecure-skip-tls-verify: true }");
   expect(intended.server).toBe("http://127.0.0.1:8001");
   expect((await openApi("{ server: 'https://127.0.0.1:6443' }")).server).toBe("https://127.0.0.1:6443");
+});
+
+/** Starts a server on this machine for the time of the test. Returns its port. */
+async function listen(server: Server): Promise<number> {
+  server.listen(0, "127.0.0.1");
+  await once(server, "listening");
+  onTestFinished(() => void server.close());
+  return (server.address() as AddressInfo).port;
+}
+
+async function temporaryDirectory(): Promise<string> {
+  const directory = await mkdtemp(path.join(tmpdir(), "berth-api-"));
+  onTestFinished(() => rm(directory, { recursive: true }));
+  return directory;
+}
+
+test("renewed certificates are used, those of the service and those that it trusts", async () => {
+  const directory = await temporaryDirectory();
+  const file = (name: string): string => path.join(directory, name);
+  for (const name of ["service-1", "service-2", "server-1", "server-2"])
+    await makeCertificate(directory, name);
+  const context = async (generation: number) => ({
+    cert: await readFile(file(`server-${generation}.pem`)),
+    key: await readFile(file(`server-${generation}.key`)),
+  });
+  const use = async (generation: number): Promise<void> => {
+    await copyFile(file(`service-${generation}.pem`), file("client.crt"));
+    await copyFile(file(`service-${generation}.key`), file("client.key"));
+    await copyFile(file(`server-${generation}.pem`), file("ca.crt"));
+  };
+  await use(1);
+  const seen: unknown[] = [];
+  const connections = new Set<unknown>();
+  const server = createHttpsServer(
+    { ...(await context(1)), requestCert: true, rejectUnauthorized: false },
+    ({ url, socket }, response) => {
+      response.end("{}");
+      // A slow call also asks for the version.
+      if (url === "/version") return;
+      seen.push((socket as TLSSocket).getPeerCertificate().subject.CN);
+      connections.add(socket.remotePort);
+    },
+  );
+  const port = await listen(server);
+  const api = await openApi(
+    `{ server: 'https://127.0.0.1:${port}', certificate-authority: ${file("ca.crt")} }`,
+    `{ client-certificate: ${file("client.crt")}, client-key: ${file("client.key")} }`,
+  );
+  const ask = () => api.call("GET", "api/v1/pods", "asking");
+  await ask();
+  await ask();
+  expect(connections.size).toBe(1);
+  await use(2);
+  server.setSecureContext(await context(2));
+  await ask();
+  expect(seen).toEqual(["service-1", "service-1", "service-2"]);
+});
+
+test("calls and processes use the proxy of the kubeconfig", async () => {
+  const { cert, key } = await makeCertificate(await temporaryDirectory(), "server");
+  const server = createHttpsServer(
+    { cert: await readFile(cert), key: await readFile(key) },
+    (_, response) => {
+      response.end("{}");
+    },
+  );
+  new WebSocketServer({ server });
+  const port = await listen(server);
+  const asked: (string | undefined)[] = [];
+  const proxy = createHttpServer().on("connect", (request, socket) => {
+    asked.push(request.url);
+    const onward = connect(port, "127.0.0.1", () => {
+      socket.write("HTTP/1.1 200 OK\r\n\r\n");
+      onward.pipe(socket).pipe(onward);
+    });
+    for (const end of [onward, socket]) end.on("error", () => {});
+  });
+  const proxyUrl = `http://127.0.0.1:${await listen(proxy)}`;
+  const api = await openApi(
+    `{ server: 'https://127.0.0.1:${port}', certificate-authority: ${cert}, proxy-url: '${proxyUrl}' }`,
+  );
+  const socket = await api.connect("exec", "starting a process");
+  onTestFinished(() => socket.terminate());
+  await api.call("GET", "version", "asking");
+  expect(asked.slice(0, 2)).toEqual(Array(2).fill(`127.0.0.1:${port}`));
+});
+
+test("a watch that is not answered in time fails, and its request ends", async () => {
+  const asked = Promise.withResolvers<void>();
+  let isOpen = true;
+  const cluster = await serveApi((_, response) => {
+    response.once("close", () => {
+      isOpen = false;
+    });
+    asked.resolve();
+  });
+  const api = await openApi(cluster);
+  const late = new AbortController();
+  vi.spyOn(AbortSignal, "timeout").mockReturnValue(late.signal);
+  onTestFinished(() => void vi.restoreAllMocks());
+  const watched = api.watch("api/v1/pods", {}, new AbortController().signal).next();
+  const failed = expect(watched).rejects.toMatchObject({
+    reason: "ENGINE_UNAVAILABLE",
+    message: expect.stringContaining("did not answer in time"),
+  });
+  await asked.promise;
+  late.abort();
+  await failed;
+  await expect.poll(() => isOpen).toBe(false);
 });
 
 /** A short frame of a WebSocket's server: an operation, and what it carries. */
@@ -45,10 +162,7 @@ test("output that arrives together with the acceptance of an exec is not lost", 
       );
     });
   });
-  server.listen(0, "127.0.0.1");
-  await once(server, "listening");
-  onTestFinished(() => void server.close());
-  const { port } = server.address() as AddressInfo;
+  const port = await listen(server);
   const api = await openApi(`{ server: 'http://127.0.0.1:${port}', insecure-skip-tls-verify: true }`);
   expect(await runPlain(api, "pod", ["true"], AbortSignal.timeout(30_000))).toMatchObject({
     stdout: "done",

@@ -1,6 +1,6 @@
 import type { V1NetworkPolicy, V1Node } from "@kubernetes/client-node";
 import { expect, onTestFinished, test, vi } from "vitest";
-import type { Logger } from "../../../../src/base/logger.ts";
+import { type Logger, SILENT } from "../../../../src/base/logger.ts";
 import type { Api } from "../../../../src/engine/kubernetes/api.ts";
 import { PolicyKeeper } from "../../../../src/engine/kubernetes/network/keeper.ts";
 
@@ -53,4 +53,14 @@ test("policies that follow the cluster's nodes were changed by nobody else", asy
   await keeper.ensure();
   expect(JSON.stringify(cluster.egress)).toContain("93.184.215.14/32");
   expect(warn.mock.calls).toMatchObject([[{ policy: metadata?.name, was: "changed" }, expect.anything()]]);
+});
+
+test("an API server whose name cannot be looked up is reported as such", async () => {
+  // A label is too long, so no resolver is asked.
+  const api = { ...new Cluster().api, server: `https://${"x".repeat(64)}.example:6443` } as unknown as Api;
+  const keeper = new PolicyKeeper({ api, instance: "one", options: {}, labels: {}, logger: SILENT });
+  await expect(keeper.ensure()).rejects.toMatchObject({
+    reason: "ENGINE_UNAVAILABLE",
+    message: expect.stringContaining("Check the address in the kubeconfig"),
+  });
 });

@@ -1,14 +1,11 @@
-import { once } from "node:events";
-import { createServer } from "node:http";
-import type { AddressInfo } from "node:net";
 import { expect, onTestFinished, test } from "vitest";
 import { Pods } from "../../../../src/engine/kubernetes/pods.ts";
-import { openApi } from "../../../support/kubernetes-api.ts";
+import { openApi, serveApi } from "../../../support/kubernetes-api.ts";
 
 test("an outage of the watch is reported once, until the watch is open again", async () => {
   let watches = 0;
   let isOut = true;
-  const server = createServer((request, response) => {
+  const cluster = await serveApi((request, response) => {
     if (!request.url?.includes("watch=1")) {
       response.end('{ "metadata": { "resourceVersion": "1" }, "items": [] }');
       return;
@@ -17,21 +14,14 @@ test("an outage of the watch is reported once, until the watch is open again", a
     if (isOut) response.writeHead(403).end('{ "reason": "Forbidden", "message": "not now" }');
     else response.writeHead(200).flushHeaders();
   });
-  server.listen(0, "127.0.0.1");
-  await once(server, "listening");
-  const { port } = server.address() as AddressInfo;
-  const api = await openApi(`{ server: 'http://127.0.0.1:${port}', insecure-skip-tls-verify: true }`);
+  const api = await openApi(cluster);
   const warnings: string[] = [];
   const logger = {
     ...{ debug() {}, info() {}, error() {} },
     warn: (_fields: object, message: string) => warnings.push(message),
   };
   const pods = new Pods(api, "instance", logger);
-  onTestFinished(() => {
-    pods.close();
-    server.closeAllConnections();
-    server.close();
-  });
+  onTestFinished(() => pods.close());
   await pods.follow();
   await expect.poll(() => watches).toBe(3);
   expect(warnings).toEqual(["lost sight of the pods; Berth keeps retrying"]);

@@ -1,10 +1,11 @@
 import { spawnSync } from "node:child_process";
-import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import path from "node:path";
 import fc from "fast-check";
 import { expect, onTestFinished, test } from "vitest";
 import {
+  PROBE_COMMAND,
   parseUsage,
   type SpawnText,
   spawnText,
@@ -24,14 +25,14 @@ const request: SpawnText = {
 };
 
 /** The words that a shell parses from a request, as the script in the pod would. */
-function wordsOf(text: Buffer): string[] {
+function wordsOf(text: Buffer, shell = "/bin/sh", env = process.env): string[] {
   const script = `BERTHZ_NL='
 '
 BERTHZ_Q= BERTHZ_L=
 while IFS= read -r BERTHZ_L && [ "$BERTHZ_L" ]; do BERTHZ_Q=$BERTHZ_Q$BERTHZ_L; done
 eval "$BERTHZ_Q"
 printf '%s\\0' "$@"`;
-  const { stdout, status } = spawnSync("/bin/sh", ["-c", script], { input: text });
+  const { stdout, status } = spawnSync(shell, ["-c", script], { input: text, env });
   expect(status).toBe(0);
   return stdout.toString().split("\0").slice(0, -1);
 }
@@ -60,6 +61,14 @@ test("a request with any words reaches the shell unchanged", () => {
     }),
     { numRuns: 60 },
   );
+});
+
+test("a long request reaches bash unchanged where the locale is UTF-8", () => {
+  for (let shift = 0; shift < 4; shift++) {
+    const word = "x".repeat(shift) + "ä€🎉".repeat(400);
+    const text = spawnText({ ...request, argv: ["prog", word] });
+    expect(wordsOf(text, "/bin/bash", { LC_ALL: "C.UTF-8" }).at(-1)).toBe(word);
+  }
 });
 
 test("no line is longer than a terminal accepts, and none contains control characters", () => {
@@ -140,4 +149,31 @@ test.each(Object.entries(GROUPS))("the usage of control groups of version %s is 
   const [shell, ...args] = USAGE_COMMAND.map((word) => word.replace("/sys/fs/cgroup", dir));
   const { stdout } = spawnSync(shell ?? "", args);
   expect(parseUsage(stdout.toString())).toEqual({ memoryBytes: 8000, cpuNanos: 7_000_000, pids: 3 });
+});
+
+const PASSWD = "root:x:0:0::/root:/bin/sh\napp:x:1000:1000::/app:/bin/sh\nweb:x:2000:100::/:/bin/sh\n";
+const GROUP = "root:x:0:\nusers:x:100:\napp:x:1000:\nmodels:x:1500:app\n";
+
+test.each([
+  ["with its own group keeps all that the image gives it", [1000, 1000], "1000"],
+  ["with another group has only that one", [1000, 1500], "1000:1500"],
+  ["with a group of others", [2000, 100], "2000"],
+  ["that is not in the image", [3000, 0], "3000"],
+  ["that is not in the image, with a group", [3000, 3000], "3000:3000"],
+  ["that is root", [0, 0], "0"],
+] as const)("an image's user %s", (_, [uid, gid], reported) => {
+  const dir = mkdtempSync(path.join(tmpdir(), "berth-user-"));
+  onTestFinished(() => rmSync(dir, { recursive: true }));
+  const status = `Name:\tsh\nUid:\t${[uid, uid, uid, uid].join("\t")}\nGid:\t${[gid, gid, gid, gid].join("\t")}\n`;
+  const files = { "etc/passwd": PASSWD, "etc/group": GROUP, "proc/self/status": status };
+  for (const [name, text] of Object.entries(files)) {
+    mkdirSync(path.dirname(path.join(dir, name)), { recursive: true });
+    writeFileSync(path.join(dir, name), text);
+  }
+  mkdirSync(path.join(dir, "dev"));
+  const [shell, ...args] = PROBE_COMMAND.map((word) =>
+    word.replaceAll(/\/(etc\/(passwd|group)|proc\/self\/status|dev\/termination-log)/g, `${dir}$&`),
+  );
+  expect(spawnSync(shell ?? "", args).stderr.toString()).toBe("");
+  expect(readFileSync(path.join(dir, "dev/termination-log"), "utf8")).toBe(reported);
 });

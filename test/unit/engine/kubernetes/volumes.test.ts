@@ -28,28 +28,82 @@ test("a claim that is mounted several times is in the pod once", () => {
   expect(made.spec?.initContainers).toBeUndefined();
 });
 
-test("pods with the same claim are scheduled on one node if the claim requires it, in addition to the operator's terms", () => {
-  const term = { topologyKey: "zone" };
-  const template = {
-    affinity: { podAffinity: { requiredDuringSchedulingIgnoredDuringExecution: [term] }, nodeAffinity: {} },
+const term = (claim: string) => ({
+  labelSelector: { matchExpressions: [{ key: claimLabel(claim), operator: "Exists" }] },
+  topologyKey: "kubernetes.io/hostname",
+});
+
+/** A pod that runs on a node and has a claim. */
+function user(claim: string, node: string | undefined, changes: V1Pod = {}): V1Pod {
+  return {
+    metadata: { labels: { [claimLabel(claim)]: "" }, ...changes.metadata },
+    spec: { containers: [], ...(node !== undefined && { nodeName: node }) },
+    status: { phase: "Running", ...changes.status },
   };
+}
+
+const onNode = (node: string) => ({
+  matchFields: [{ key: "metadata.name", operator: "In", values: [node] }],
+});
+
+test("pods with the same claim are scheduled on one node if the claim requires it", () => {
+  const template = { affinity: { nodeAffinity: {} } };
   const once = pod(template);
-  addClaims(once, [mount()], "ReadWriteOnce");
+  addClaims(once, [mount()], "ReadWriteOnce", { others: [user("claim", "node-1")] });
   expect(once.spec?.affinity).toEqual({
     nodeAffinity: {},
-    podAffinity: {
-      requiredDuringSchedulingIgnoredDuringExecution: [
-        term,
-        {
-          labelSelector: { matchExpressions: [{ key: claimLabel("claim"), operator: "Exists" }] },
-          topologyKey: "kubernetes.io/hostname",
-        },
-      ],
-    },
+    podAffinity: { requiredDuringSchedulingIgnoredDuringExecution: [term("claim")] },
   });
   const many = pod(template);
   addClaims(many, [mount()], "ReadWriteMany");
   expect(many.spec?.affinity).toEqual(template.affinity);
+});
+
+test("a pod with several claims is scheduled on the node of a pod that has one of them", () => {
+  const made = pod();
+  const mounts = [mount(), mount({ volume: "other" })];
+  const others = [
+    user("third", "node-1"),
+    user("claim", undefined),
+    user("claim", "node-2", { status: { phase: "Failed" } }),
+    user("claim", "node-3", {
+      metadata: { labels: { [claimLabel("claim")]: "" }, deletionTimestamp: new Date() },
+    }),
+    user("other", "node-4"),
+  ];
+  addClaims(made, mounts, "ReadWriteOnce", { others });
+  expect(made.spec?.affinity).toEqual({
+    podAffinity: { requiredDuringSchedulingIgnoredDuringExecution: [term("claim"), term("other")] },
+    nodeAffinity: {
+      requiredDuringSchedulingIgnoredDuringExecution: { nodeSelectorTerms: [onNode("node-4")] },
+    },
+  });
+  const alone = pod();
+  addClaims(alone, mounts, "ReadWriteOnce", { others: others.slice(0, -1) });
+  expect(alone.spec?.affinity?.nodeAffinity).toBeUndefined();
+});
+
+test("the operator's terms stay alone, since the scheduler wants one pod that matches all terms", () => {
+  const zone = { labelSelector: { matchLabels: { app: "cache" } }, topologyKey: "zone" };
+  const pools = ["small", "large"].map((pool) => ({
+    matchExpressions: [{ key: "pool", operator: "In", values: [pool] }],
+  }));
+  const podAffinity = { requiredDuringSchedulingIgnoredDuringExecution: [zone] };
+  const made = pod({
+    affinity: {
+      podAffinity,
+      nodeAffinity: { requiredDuringSchedulingIgnoredDuringExecution: { nodeSelectorTerms: pools } },
+    },
+  });
+  addClaims(made, [mount()], "ReadWriteOnce", { others: [user("claim", "node-1")] });
+  expect(made.spec?.affinity).toEqual({
+    podAffinity,
+    nodeAffinity: {
+      requiredDuringSchedulingIgnoredDuringExecution: {
+        nodeSelectorTerms: pools.map((pool) => ({ ...pool, ...onNode("node-1") })),
+      },
+    },
+  });
 });
 
 test("a read-only directory is created before the container starts", () => {

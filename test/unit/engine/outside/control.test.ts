@@ -1,11 +1,15 @@
-import { type ChildProcess, spawn } from "node:child_process";
+import { type ChildProcess, execFileSync, spawn } from "node:child_process";
 import { once } from "node:events";
+import { closeSync, constants, mkdirSync, mkdtempSync, openSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
+import path from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
 import { describe, expect, type TestContext, test } from "vitest";
 import type { Freezer } from "../../../../src/engine/outside/cgroup.ts";
 import { OutsideView } from "../../../../src/engine/outside/control.ts";
 import { childrenOf, NO_SCOPE, readProcess } from "../../../../src/engine/outside/host-process.ts";
 import { eventually } from "../../../support/eventually.ts";
+import { followTurns } from "../../../support/turns.ts";
 
 /** Starts a program that is killed when the test ends, if it has not ended by then. */
 function start(
@@ -129,6 +133,36 @@ describe.concurrent("a view from outside", () => {
       process.kill(init, "SIGKILL");
     }
   });
+});
+
+/** Some more than can be read in a turn. */
+const DESCRIPTORS = 8_000;
+
+test("a process with thousands of descriptors is searched for the pipes of a tree with turns of the event loop in between", async (context) => {
+  const directory = mkdtempSync(path.join(tmpdir(), "berth-test-"));
+  context.onTestFinished(() => rmSync(directory, { recursive: true }));
+  const pipe = path.join(directory, "pipe");
+  execFileSync("mkfifo", [pipe]);
+  const held = openSync(pipe, constants.O_RDWR);
+  // The kernel takes long to name a file in a deep directory.
+  const deep = path.join(directory, "d/".repeat(1_900));
+  mkdirSync(deep, { recursive: true });
+  const many = Array<number>(DESCRIPTORS).fill(openSync(deep, "r"));
+  const children = [
+    start(context, "sleep", ["600"], { stdio: ["ignore", "ignore", "ignore", held] }),
+    start(context, "sleep", ["600"], { stdio: many }),
+    start(context, "sleep", ["600"], { stdio: [...many, held] }),
+  ];
+  await Promise.all(children.map((child) => once(child, "spawn")));
+  for (const fd of [held, ...many.slice(0, 1)]) closeSync(fd);
+  const freezer: Freezer = { paused: false, thaw() {}, frozen: (act) => act("running") };
+  const [pid = 0, other = 0, holder = 0] = children.map((child) => child.pid);
+  const turns = followTurns();
+  const tree = await viewOf([pid, other, holder], freezer).tree({ pid, startTime: "" });
+  const taken = turns();
+  expect(tree.map((one) => one.pid)).toEqual([pid, holder]);
+  const sum = taken.reduce((all, one) => all + one, 0);
+  expect(Math.max(...taken)).toBeLessThan(sum / 4);
 });
 
 function atLeastOne(pids: number[]): number[] | undefined {

@@ -4,6 +4,7 @@ import { expect, onTestFinished, test } from "vitest";
 import {
   childrenOf,
   descriptorsOf,
+  holdsAny,
   idsOf,
   isExiting,
   readProcess,
@@ -17,19 +18,20 @@ test("a process is there although no more files can be opened", async () => {
   onTestFinished(() => void child.kill("SIGKILL"));
   await once(child, "spawn");
   const { pid = 0 } = child;
-  const look = () => ({
+  const stdin = descriptorsOf(pid, ["0"]);
+  const look = async () => ({
     process: readProcess(pid)?.pid,
     startTime: startTimeOf(pid),
     threads: threadsOf(pid),
     ids: idsOf(pid, "NSpid"),
-    descriptors: descriptorsOf(pid, "all"),
+    holdsStdin: await holdsAny(pid, stdin),
     isExiting: isExiting(pid),
     isChild: childrenOf(process.pid).includes(pid),
   });
-  const before = look();
-  expect(before).toMatchObject({ process: pid, threads: [pid], isExiting: false });
+  const before = await look();
+  expect(before).toMatchObject({ process: pid, threads: [pid], holdsStdin: true, isExiting: false });
   const end = takeDescriptors(0);
-  const looks = [look(), look(), look()];
+  const looks = [await look(), await look(), await look()];
   end();
   expect(looks).toEqual([before, before, before]);
 });

@@ -72,7 +72,7 @@ class AsyncBerth:
         return self.sessions.worker(worker_id)
 
     async def close(self) -> None:
-        """Ends commands whose output is still being read, and the connection. Idempotent."""
+        """Ends commands whose output is still being read, creates that still run, and the connection. Idempotent."""
         await self.transport.close()
 
     async def __aenter__(self) -> AsyncBerth:

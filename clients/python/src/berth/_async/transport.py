@@ -128,6 +128,18 @@ class AsyncStream(Generic[R]):
         self._call.cancel()
 
 
+class _Making(Generic[R]):
+    """The creation of something, which ends with its client."""
+
+    def __init__(self, task: asyncio.Task[R]) -> None:
+        self.task = task
+        self.is_over = asyncio.Event()
+
+    async def end(self) -> None:
+        self.task.cancel()
+        await self.is_over.wait()
+
+
 @dataclass(frozen=True)
 class _Made:
     """A channel, and what it was made for."""
@@ -249,6 +261,26 @@ class AsyncTransport:
                     raise
                 raise _closed() from None
             raise self.endpoint.error_of(error, metadata) from error
+
+    async def make(
+        self, create: Callable[[], Coroutine[Any, Any, R]], undo: Callable[[], Coroutine[object, object, None]]
+    ) -> R:
+        """Creates something. If that is canceled, or the client is closed meanwhile, undoes it. `close` waits for that."""
+        making = _Making(asyncio.get_running_loop().create_task(create()))
+        self.adopt(making)
+        try:
+            return await making.task
+        except Exception:
+            raise
+        except BaseException as error:
+            making.task.cancel()
+            self.later(undo)
+            if isinstance(error, asyncio.CancelledError) and not _was_canceled():
+                raise _closed() from None
+            raise
+        finally:
+            self.release(making)
+            making.is_over.set()
 
     def adopt(self, resource: Releasable) -> None:
         """Registers something that `close` must end."""

@@ -73,7 +73,7 @@ class Berth:
         return self.sessions.worker(worker_id)
 
     def close(self) -> None:
-        """Ends commands whose output is still being read, and the connection. Idempotent."""
+        """Ends commands whose output is still being read, creates that still run, and the connection. Idempotent."""
         self.transport.close()
 
     def __enter__(self) -> Berth:

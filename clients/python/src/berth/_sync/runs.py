@@ -28,18 +28,20 @@ _ROLES = {
 def create_run(
     transport: Transport, request: run_pb2.CreateRunRequest, retry_for: float | None = None
 ) -> run_pb2.Run:
-    """Creates a run. If that is canceled, removes the run later."""
-    try:
-        answer = transport.retried(transport.stubs.runs.CreateRun, request, retry_for)
-    except Exception:
-        raise
-    except BaseException:
+    """Creates a run. If that is canceled, or the client is closed meanwhile, removes the run later."""
+    method = transport.stubs.runs.CreateRun
+    answer = transport.make(
+        lambda: transport.retried(method, request, retry_for),
         # The service may have created it. The same request again returns the run to delete.
-        again = run_pb2.CreateRunRequest()
-        again.CopyFrom(request)
-        transport.later(lambda: _undo(transport, again))
-        raise
+        lambda: _undo(transport, _copy(request)),
+    )
     return answer.run
+
+
+def _copy(request: run_pb2.CreateRunRequest) -> run_pb2.CreateRunRequest:
+    copy = run_pb2.CreateRunRequest()
+    copy.CopyFrom(request)
+    return copy
 
 
 def _undo(transport: Transport, request: run_pb2.CreateRunRequest) -> None:
@@ -69,7 +71,8 @@ class Runs:
         sandbox_id: str | None = None,
         keep_sandbox: bool | None = None,
     ) -> RunInfo:
-        """Creates a run in state IDLE. A create that is canceled leaves nothing behind.
+        """Creates a run in state IDLE. A create that is canceled, or whose client is closed meanwhile, leaves nothing
+        behind.
 
         It takes at most `max_steps` steps (default 10); `duplicate_threshold` identical earlier messages make it
         stuck (2); `step_timeout` seconds of silence end it (300), as does `max_duration` seconds in total (no limit).

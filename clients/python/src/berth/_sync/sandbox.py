@@ -335,7 +335,8 @@ class Sandboxes:
         """Creates a sandbox that is ready to run commands. A missing image is pulled first.
 
         Unset parameters take the service's defaults; they are the fields of `berth.SandboxSpec`. As a context manager
-        it is deleted at the end. A canceled create leaves nothing behind.
+        it is deleted at the end. A create that is canceled, or whose client is closed meanwhile, leaves nothing
+        behind.
 
         `sandbox_id`: an id that you choose. Such a create is not retried if the connection breaks.
 
@@ -424,14 +425,10 @@ class Sandboxes:
             # to delete it.
             answer = self.transport.unary(method, request)
         else:
-            try:
-                answer = self.transport.retried(method, request)
-            except Exception:
-                raise
-            except BaseException:
-                # The request continues because it has an id. The same request again returns the sandbox to delete.
-                self.transport.later(lambda: self._undo(request))
-                raise
+            # A canceled request continues because it has an id. The same request again returns the sandbox to delete.
+            answer = self.transport.make(
+                lambda: self.transport.retried(method, request), lambda: self._undo(request)
+            )
         return Sandbox(self.transport, _convert.sandbox(answer.sandbox))
 
     def _undo(self, request: sandbox_pb2.CreateSandboxRequest) -> None:

@@ -16,7 +16,7 @@ import grpc
 
 from berth._endpoint import RETIRED_FOR, Endpoint
 from berth._retry import Pauses, is_passing
-from berth.errors import BerthError
+from berth.errors import BerthError, CanceledError
 from berth.v1 import file_pb2_grpc, process_pb2_grpc, run_pb2_grpc, sandbox_pb2_grpc, session_pb2_grpc
 from berth.v1 import workspace_pb2_grpc
 
@@ -89,6 +89,16 @@ class Stream(Generic[R]):
         """Ends the call; a reader that waits gets None. Idempotent."""
         self._canceled = True
         self._call.cancel()
+
+
+class _Making:
+    """The creation of something, which is undone if its client is closed."""
+
+    def __init__(self, undo: Callable[[], None]) -> None:
+        self._undo = undo
+
+    def end(self) -> None:
+        self._undo()
 
 
 @dataclass(frozen=True)
@@ -207,6 +217,23 @@ class Transport:
                 raise failure from None
             raise self.endpoint.error_of(error, metadata) from error
 
+    def make(self, create: Callable[[], R], undo: Callable[[], None]) -> R:
+        """Creates something. If that is interrupted, or the client is closed meanwhile, undoes it."""
+        making = _Making(lambda: self.later(undo))
+        self.adopt(making)
+        try:
+            made = create()
+            if self._closed:
+                raise CanceledError("the client was closed", code="CANCELLED")
+            return made
+        except Exception:
+            raise
+        except BaseException:
+            self.later(undo)
+            raise
+        finally:
+            self.release(making)
+
     def adopt(self, resource: Releasable) -> None:
         """Registers what `close` must end."""
         self._open.add(resource)
@@ -216,7 +243,7 @@ class Transport:
         self._open.discard(resource)
 
     def later(self, act: Callable[[], None]) -> None:
-        """Does something after an interrupt: at once. Its failure must not hide the interrupt."""
+        """Does something after an interrupt or a close: at once. Its failure must not hide the interrupt."""
         with contextlib.suppress(BerthError):
             act()
 

@@ -35,7 +35,8 @@ class Clipboard:
         if not owner:
             return "", False
         if owner == display.window:
-            return self._text.decode("utf-8"), False
+            # Any program can make this window the owner.
+            return (self._text or b"").decode("utf-8"), False
         for target in ("UTF8_STRING", "STRING"):
             self._answer, self._parts = None, None
             display.call("XDeleteProperty", display.window, display.atom(ANSWER))

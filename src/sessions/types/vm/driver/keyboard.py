@@ -89,6 +89,9 @@ class Keyboard:
         if self._used.intersection(free):
             yield from self._programs_are_ready()
             self._used.clear()
+            if self.changed:
+                # A program has changed the layout meanwhile.
+                return (yield from self.bind(keysyms))
         self._bound = {keysym: code for keysym, code in self._bound.items() if code not in free}
         self._bound.update(zip(wanted, free))
         self._write(dict(zip(free, wanted)))
@@ -138,6 +141,9 @@ class Keyboard:
             while at < len(keysyms):
                 fit = yield from self.bind(keysyms[at:at + 4096])
                 for keysym in keysyms[at:at + fit]:
+                    if self.find(keysym) is None:
+                        # A program has changed the layout since.
+                        break
                     self.tap(keysym)
                     at += 1
                     if interval and at < len(keysyms):

@@ -131,6 +131,7 @@ class Driver:
             return
         if self.recorder is not None:
             self.recorder.flush()
+        self.processes.restart_window_manager()
         self._id = request.pop("id")
         name = request.pop("op")
         operation = self._start if self.display is None else self.operations[name]

@@ -39,7 +39,7 @@ class Desktop:
         self._driver = driver
         self._display = display = driver.display
         self._processes = driver.processes
-        self._screen = Screen(display)
+        self._screen = Screen(display, dpi)
         if not self._screen.resize(width, height):
             raise Failure("the X server cannot show %d x %d" % (width, height))
         self._windows = Windows(display, driver.processes)

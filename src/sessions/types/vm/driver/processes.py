@@ -143,14 +143,24 @@ class Processes:
                 file.write(_MENU)
             with open(self.path("openbox.xml"), "w") as file:
                 file.write(OPENBOX % {"raise": _RAISE, "edges": _EDGES, "keys": _KEYS, "menu": self.path("menu.xml")})
-        self.window_manager = "openbox"
         self.start("openbox", ["openbox", "--sm-disable", "--config-file", self.path("openbox.xml")], self._manager_ended)
+        self.window_manager = "openbox"
 
     def _manager_ended(self, _name, _status):
         self.window_manager = "lost"
-        if self._restarts < WM_RESTARTS:
-            self._restarts += 1
+        self.restart_window_manager()
+
+    def restart_window_manager(self):
+        """Starts the window manager if it is lost, unless it ended too often. If the sandbox has no process or memory left
+        for it, the next call tries again.
+        """
+        if self.window_manager != "lost" or self._restarts == WM_RESTARTS:
+            return
+        try:
             self.start_window_manager()
+            self._restarts += 1
+        except OSError:
+            pass
 
     def start_bus(self):
         """Starts the session's bus. It starts the accessibility bus when something asks for it."""

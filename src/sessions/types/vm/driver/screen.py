@@ -19,8 +19,9 @@ _libc.shmctl.argtypes = (ctypes.c_int, ctypes.c_int, c_void_p)
 
 
 class Screen:
-    def __init__(self, display):
+    def __init__(self, display, dpi):
         self._display = display
+        self._dpi = dpi
         self._image = self._shm = None
         self._modes = {}
         self.width, self.height = display.geometry(display.root)[2:]
@@ -67,8 +68,8 @@ class Screen:
         return mode
 
     def _set_size(self, width, height):
-        # Millimetres at 96 dots per inch.
-        self._display.call("XRRSetScreenSize", self._display.root, width, height, round(width * 25.4 / 96), round(height * 25.4 / 96))
+        millimetres = [round(side * 25.4 / self._dpi) for side in (width, height)]
+        self._display.call("XRRSetScreenSize", self._display.root, width, height, *millimetres)
 
     def picture(self):
         """A PNG of the whole screen, without the pointer."""

@@ -23,10 +23,22 @@ class Tree:
         self._start()
 
     def _start(self):
-        (requests, self._in), (self._out, answers) = os.pipe(), os.pipe()
-        self._driver.processes.fork("tree", lambda: tree_reader.serve(requests, answers), (requests, answers))
+        """Starts the reader. If the sandbox has no process or descriptor left for it, there is no tree, and the next
+        question tries again.
+        """
+        fds = []
+        try:
+            fds += os.pipe()
+            fds += os.pipe()
+            requests, to_reader, from_reader, answers = fds
+            self._driver.processes.fork("tree", lambda: tree_reader.serve(requests, answers), (requests, answers))
+        except OSError:
+            for fd in fds:
+                os.close(fd)
+            return
         os.close(requests)
         os.close(answers)
+        self._in, self._out = to_reader, from_reader
         os.set_blocking(self._in, False)
         self._driver.selector.register(self._out, selectors.EVENT_READ, self._read)
 

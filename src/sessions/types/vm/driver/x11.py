@@ -102,6 +102,7 @@ _SIGNATURES = {
         "XDisplayKeycodes": (c_int, c_void_p, POINTER(c_int), POINTER(c_int)),
         "XGetKeyboardMapping": (c_void_p, c_void_p, ctypes.c_ubyte, c_int, POINTER(c_int)),
         "XChangeKeyboardMapping": (c_int, c_void_p, c_int, c_int, POINTER(c_ulong), c_int),
+        "XkbKeycodeToKeysym": (c_ulong, c_void_p, ctypes.c_ubyte, c_int, c_int),
         "XStringToKeysym": (c_ulong, c_char_p), "XRefreshKeyboardMapping": (c_int, POINTER(Event)),
         "XkbLockModifiers": (c_int, c_void_p, c_uint, c_uint, c_uint), "XkbLockGroup": (c_int, c_void_p, c_uint, c_uint),
         "XSetSelectionOwner": (c_int, c_void_p, c_ulong, c_ulong, c_ulong), "XGetSelectionOwner": (c_ulong, c_void_p, c_ulong),
@@ -168,6 +169,8 @@ class Display:
         self.window = functions.XCreateSimpleWindow(self.handle, self.root, -10, -10, 1, 1, 0, 0, 0)
         functions.XSelectInput(self.handle, self.root, STRUCTURE_MASK | SUBSTRUCTURE_MASK)
         functions.XSelectInput(self.handle, self.window, PROPERTY_MASK)
+        # Xlib reports a change of the keyboard's layout only to a program that has asked it for a key.
+        functions.XkbKeycodeToKeysym(self.handle, 8, 0, 0)
 
     def _on_error(self, _display, _event):
         self.errors += 1

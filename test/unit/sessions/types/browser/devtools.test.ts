@@ -3,18 +3,20 @@ import { z } from "zod";
 import { DevTools, DevToolsError } from "../../../../../src/sessions/types/browser/devtools.ts";
 import { MessageStream } from "../../../../../src/sessions/types/browser/message-stream.ts";
 import { eventually } from "../../../../support/eventually.ts";
+import { keptBytes } from "../../../../support/kept-bytes.ts";
 
 const NEVER = new AbortController().signal;
 const MIB = 1024 * 1024;
 
 /** A browser whose answers a test controls. */
-function fake() {
+function fake(held: (bytes: number) => void = () => {}) {
   const sent: { id: number; method: string; sessionId?: string }[] = [];
   const broken: string[] = [];
   const wire = {
     write: async (data: Buffer) => void sent.push(JSON.parse(data.subarray(0, -1).toString())),
     pause: () => {},
     resume: () => {},
+    held,
   };
   const devtools = new DevTools(wire, (problem) => broken.push(problem));
   const say = (text: string): void => devtools.push(Buffer.from(`${text}\0`));
@@ -113,6 +115,38 @@ describe("the DevTools protocol", () => {
     await expect(refused).rejects.toThrow("Not attached");
   });
 
+  test("a message without an end takes little memory, unless a large answer is wanted", async () => {
+    const { devtools } = fake();
+    const before = await keptBytes();
+    const kept = async () => ((await keptBytes()) - before) / MIB;
+    const pushPart = () => {
+      for (let i = 0; i < 20; i++) devtools.push(Buffer.alloc(MIB, "x"));
+    };
+    pushPart();
+    expect(await kept()).toBeLessThan(2);
+    devtools.push(Buffer.from("\0"));
+    const stop = new AbortController();
+    const wanted = devtools.fetch({ method: "Page.captureScreenshot" }, stop.signal);
+    pushPart();
+    expect(await kept()).toBeGreaterThan(20);
+    stop.abort(new Error("stopped"));
+    await expect(wanted).rejects.toThrow();
+    expect(await kept()).toBeLessThan(2);
+  });
+
+  test("an unfinished message that is dropped fails its request, and takes no memory", async () => {
+    const held: number[] = [];
+    const { devtools, sent, say } = fake((bytes) => held.push(bytes));
+    const request = devtools.send({ method: "A.b", answer: z.unknown() }, NEVER);
+    devtools.push(Buffer.from(`{"id":${sent[0]?.id},"result":"${"x".repeat(MIB)}`));
+    expect(held).toEqual([expect.closeTo(MIB, -3)]);
+    devtools.dropUnfinished();
+    expect(held.at(-1)).toBeLessThan(1_000);
+    say('"}');
+    await expect(request).rejects.toThrow("A.b: the answer is too large");
+    expect(held.at(-1)).toBe(0);
+  });
+
   test("a long list is parsed item by item, and is refused if it has no end or an item is too large", async () => {
     const { devtools, sent, say } = fake();
     const item = z.object({ n: z.number(), text: z.string() });
@@ -149,7 +183,12 @@ describe("the DevTools protocol", () => {
 
   test("a browser that does not read is abandoned", async () => {
     const broken: string[] = [];
-    const wire = { write: () => new Promise<void>(() => {}), pause: () => {}, resume: () => {} };
+    const wire = {
+      write: () => new Promise<void>(() => {}),
+      pause: () => {},
+      resume: () => {},
+      held: () => {},
+    };
     const devtools = new DevTools(wire, (problem) => broken.push(problem));
     for (let i = 0; i < 20; i++) devtools.notify("A.b", { text: "x".repeat(MIB) });
     expect(broken).toEqual(["it does not read what it is sent"]);
@@ -172,17 +211,21 @@ describe("the DevTools protocol", () => {
 });
 
 describe("a stream of messages", () => {
+  const MAX_BYTES = 2 * MIB;
+
   function collect() {
     const messages: { text: string; whole: boolean }[] = [];
     const flow: string[] = [];
     let busy = (): void => {};
     const stream = new MessageStream({
+      maxBytes: () => MAX_BYTES,
       message: (bytes, whole) => {
         messages.push({ text: bytes.toString(), whole });
         busy();
       },
       pause: () => void flow.push("pause"),
       resume: () => void flow.push("resume"),
+      held: () => {},
     });
     const onMessage = (act: () => void): void => {
       busy = act;
@@ -204,7 +247,7 @@ describe("a stream of messages", () => {
   test("a message that is too large arrives truncated, and the next one is complete", async () => {
     const { stream, messages } = collect();
     stream.push(Buffer.from('{"id":7,'));
-    for (let i = 0; i < 33; i++) stream.push(Buffer.alloc(MIB, "x"));
+    for (let i = 0; i < 3; i++) stream.push(Buffer.alloc(MIB, "x"));
     stream.push(Buffer.from("\0next\0"));
     await eventually(() => messages.length >= 2);
     expect(messages.map(({ whole }) => whole)).toEqual([false, true]);

@@ -36,7 +36,7 @@ function lateBrowser() {
     if (method === "Browser.cancelDownload") happened.push(`cancel ${params.guid}`);
     say({ id, result: { frameTree: FRAME_TREE, targetId: "own", isDownload: true } });
   };
-  const devtools = new DevTools({ write, pause: () => {}, resume: () => {} }, () => {});
+  const devtools = new DevTools({ write, pause: () => {}, resume: () => {}, held: () => {} }, () => {});
   const tabs = new Tabs(devtools, { width: 800, height: 600 });
   const browser = { devtools, tabs, place: { name: { owner: "o", sandboxId: "s", generation: 0 } } };
   return { browser, happened };

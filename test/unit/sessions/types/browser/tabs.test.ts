@@ -21,7 +21,7 @@ function tabsOf(targetIds: readonly string[], gone: ReadonlySet<string> = new Se
     if (gone.has(params.targetId)) say({ id, error: { message: "No target with given id found" } });
     else say({ id, result: { targetInfo: { url: "about:blank", title: params.targetId } } });
   };
-  const devtools = new DevTools({ write, pause: () => {}, resume: () => {} }, () => {});
+  const devtools = new DevTools({ write, pause: () => {}, resume: () => {}, held: () => {} }, () => {});
   return { tabs: new Tabs(devtools, { width: 800, height: 600 }), open, close };
 }
 

@@ -1,0 +1,195 @@
+import type { Defect } from "./defect.ts";
+
+const TLS = "test/integration/cli/tls.test.ts";
+
+/** Of the program `berth`, as a client and as it starts a service. */
+export const PROGRAM_DEFECTS: readonly Defect[] = [
+  {
+    name: "the program sends its token in clear to a service with TLS, and only then says so",
+    changes: [
+      {
+        file: "src/cli/host.ts",
+        from: "if (address.overNetwork && !hasTls(address) && access.token() !== undefined) {",
+        to: "if (address.overNetwork && hasTls(address) && access.token() !== undefined) {",
+      },
+    ],
+    test: {
+      file: TLS,
+      title: "no token goes in clear to a service with TLS that is called by %sHOST:PORT",
+      row: "",
+    },
+  },
+  {
+    name: "the program ignores --tls-ca if the address has no https://",
+    changes: [
+      {
+        file: "src/cli/host.ts",
+        from: "  if (!isVariable || address.overNetwork) requireTls(source, address);\n",
+        to: "  if (isVariable && !address.overNetwork) requireTls(source, address);\n",
+      },
+    ],
+    test: {
+      file: TLS,
+      title: "authorities for a service that is called without TLS are refused, and not ignored",
+    },
+  },
+  {
+    name: "nohup does not keep a service running",
+    changes: [
+      {
+        file: "bin/berth",
+        from: "case $mask in *[13579bdf])",
+        to: "case $mask in *[g])",
+      },
+    ],
+    test: {
+      file: "test/integration/cli/bin.test.ts",
+      title: "does not end a service that was started by nohup",
+    },
+  },
+  {
+    name: "stdin that is a device is lost",
+    changes: [
+      {
+        file: "src/cli/stream-process.ts",
+        from: 'stats.rdev !== statSync("/dev/null").rdev',
+        to: "statSync(0) === stats",
+      },
+    ],
+    test: {
+      file: "test/integration/cli/exec.test.ts",
+      title: "from a device is passed on: %s",
+      row: "/dev/zero",
+    },
+  },
+  {
+    name: "a wait goes over to another sandbox with the same id",
+    changes: [
+      {
+        file: "src/cli/commands/wait.ts",
+        from: "  const { generation, termination } = await read();",
+        to: "  let { generation, termination } = await read();",
+      },
+      {
+        file: "src/cli/commands/wait.ts",
+        from: "    return now.generation === generation ? now.termination : undefined;",
+        to: "    generation = now.generation;\n    return now.termination;",
+      },
+    ],
+    test: {
+      file: "test/integration/cli/verbs.test.ts",
+      title: "reports the end of its sandbox if another one has the id once the connection is back",
+    },
+  },
+  {
+    name: "doctor finds nothing wrong with a data directory that another service holds",
+    changes: [
+      {
+        file: "src/app.ts",
+        from: "...(runs ? [] : diagnoseLock(settings.dataDir)),",
+        to: "...(runs ? diagnoseLock(settings.dataDir) : []),",
+      },
+    ],
+    test: {
+      file: "test/integration/cli/doctor.test.ts",
+      title: "its data directory is a problem for another service, and not for itself",
+    },
+  },
+  {
+    name: "an interrupt does not end a list that nobody reads",
+    changes: [
+      {
+        file: "src/cli/list/list.ts",
+        from: "write(stdout, textOf(items), signal)",
+        to: "write(stdout, textOf(items))",
+      },
+    ],
+    test: {
+      file: "test/integration/cli/slow-reader.test.ts",
+      title: "an interrupt ends a command whose output nobody reads",
+    },
+  },
+  {
+    name: "a page that a tool returns is saved without its extension",
+    changes: [
+      {
+        file: "src/cli/attachments/save.ts",
+        from: 'const [type = ""] = mediaType.split(";", 1);',
+        to: 'const [type = ""] = mediaType.split("\\0", 1);',
+      },
+    ],
+    test: {
+      file: "test/unit/cli/attachments/save.test.ts",
+      title: "several go into a directory, with different names that stay in it",
+    },
+  },
+  {
+    name: "the file of --secrets is not completed",
+    changes: [
+      {
+        file: "src/cli/completion/complete.ts",
+        from: "DIR|PATH|FILE\\|DIR)",
+        to: "DIR|PATH)",
+      },
+    ],
+    test: {
+      file: "test/unit/cli/complete.test.ts",
+      title: "files are completed where the program reads or writes them",
+    },
+  },
+  {
+    name: "no token can be created on Node 20",
+    changes: [
+      {
+        file: "src/tenants/edit-tokens.ts",
+        from: "    const server = net.createServer();\n",
+        to: "    const server = net.createServer();\n    Promise.withResolvers();\n",
+      },
+    ],
+    test: { file: "test/integration/cli/token.test.ts", title: "works on Node 20" },
+  },
+  {
+    name: "who asks for the screen of a shell is sent to doctor",
+    changes: [
+      {
+        file: "src/cli/failure.ts",
+        from: "return metadata.capability === undefined ? undefined : MISSING;",
+        to: 'return metadata.capability === "" ? undefined : MISSING;',
+      },
+    ],
+    test: {
+      file: "test/integration/cli/sessions.test.ts",
+      title: "who asks for what no installation brings is not sent to doctor",
+    },
+  },
+  {
+    name: "a service that starts while Docker hangs does not stop at a signal",
+    changes: [
+      {
+        file: "src/cli/commands/serve.ts",
+        from: "service.start(config, logger, signal)",
+        to: "service.start(config, logger, new AbortController().signal)",
+      },
+    ],
+    test: {
+      file: "test/integration/cli/serve.test.ts",
+      title:
+        "a start with the engine %s does not wait for a Docker that does not answer once it gets a signal",
+      row: "auto",
+    },
+  },
+  {
+    name: "an error that quotes a sandbox acts on the terminal",
+    changes: [
+      {
+        file: "src/cli/colour.ts",
+        from: '"bad")} ${visibleLines(lines)}\\n`',
+        to: '"bad")} ${lines}\\n`',
+      },
+    ],
+    test: {
+      file: "test/unit/cli/colour.test.ts",
+      title: "nothing that an error or a remark quotes acts on the terminal, and its lines stay lines",
+    },
+  },
+];

@@ -1,0 +1,42 @@
+import type { V1PersistentVolumeClaim } from "@kubernetes/client-node";
+import { expect, onTestFinished, test, vi } from "vitest";
+import type { Api } from "../../../../src/engine/kubernetes/api.ts";
+import { Claims } from "../../../../src/engine/kubernetes/claims.ts";
+import { ApiError, NoAnswerError, translateError } from "../../../../src/engine/kubernetes/errors.ts";
+
+test("a shared directory that one call uses is not removed because another one lost the answer", async () => {
+  let claim: V1PersistentVolumeClaim | undefined;
+  const answered = Promise.withResolvers<void>();
+  const api = {
+    namespace: "berth",
+    path: (rest: string) => rest,
+    call: async (method: string, _path: string, doing: string, { body }: { body?: unknown } = {}) => {
+      if (method === "POST") {
+        const isTaken = claim !== undefined;
+        claim ??= body as V1PersistentVolumeClaim;
+        if (!isTaken) throw translateError(new NoAnswerError(), doing);
+        await answered.promise;
+        throw translateError(new ApiError(409, "AlreadyExists", "taken"), doing);
+      }
+      const found = claim;
+      if (method === "DELETE") claim = undefined;
+      if (found === undefined) throw translateError(new ApiError(404, "NotFound", "none"), doing);
+      return found;
+    },
+  } as unknown as Api;
+  const claims = new Claims({
+    ...{ api, assertHeld() {}, facts: { instance: "one" } },
+    options: { accessMode: "ReadWriteMany" },
+  } as unknown as ConstructorParameters<typeof Claims>[0]);
+  // No time to ask whether the claim was made.
+  vi.spyOn(AbortSignal, "timeout").mockReturnValue(AbortSignal.abort());
+  onTestFinished(() => void vi.restoreAllMocks());
+  const shared = { name: "berth-shared", owner: "acme", workspaceId: "" };
+  const [lost, other] = [claims.make(shared), claims.make(shared)];
+  await expect(lost).rejects.toMatchObject({ reason: "ENGINE_UNAVAILABLE" });
+  answered.resolve();
+  expect(await other).toBe(false);
+  expect(await claims.find(shared.name)).toMatchObject({ owner: "acme", problem: undefined });
+  await claims.removeLeft();
+  expect(claim).toBeDefined();
+});
