@@ -11,6 +11,20 @@ const LOST = "test/integration/processes/lost-callers.test.ts";
 /** Those that sessions and requests with an id had. */
 export const SESSION_DEFECTS: readonly Defect[] = [
   {
+    name: "the results that batches hold have no limit together",
+    changes: [
+      {
+        file: "src/sessions/tool-runner.ts",
+        from: "bytes <= roomBytes && take(bytes)",
+        to: "bytes <= roomBytes",
+      },
+    ],
+    test: {
+      file: "test/unit/sessions/calls.test.ts",
+      title: "holds results as long as there is memory for them",
+    },
+  },
+  {
     name: "a destroyed session waits for a call that does not react",
     changes: [
       {
@@ -892,8 +906,8 @@ export const SESSION_DEFECTS: readonly Defect[] = [
     changes: [
       {
         file: "src/sessions/tool-runner.ts",
-        from: "    if (bytes <= roomBytes) {",
-        to: "    if (bytes > 0) {",
+        from: "bytes <= roomBytes && take(bytes)",
+        to: "bytes > 0",
       },
     ],
     test: {
