@@ -24,19 +24,20 @@ export class SharedPlaces {
     return this.#taken.get(owner) ?? 0;
   }
 
-  hasRoomFor(owner: string): boolean {
-    return this.of(owner) < MAX_OF_FREE * this.free;
+  /** Whether an owner may take `count` places, the last of them too. */
+  hasRoomFor(owner: string, count = 1): boolean {
+    return this.of(owner) + count - 1 < MAX_OF_FREE * (this.free - count + 1);
   }
 
-  /** Takes a place, even if there is no room. */
-  take(owner: string): void {
-    this.#sum++;
-    this.#taken.set(owner, this.of(owner) + 1);
+  /** Takes places, even if there is no room. */
+  take(owner: string, count = 1): void {
+    this.#sum += count;
+    this.#taken.set(owner, this.of(owner) + count);
   }
 
-  giveBack(owner: string): void {
-    this.#sum--;
-    const left = this.of(owner) - 1;
+  giveBack(owner: string, count = 1): void {
+    this.#sum -= count;
+    const left = this.of(owner) - count;
     if (left > 0) this.#taken.set(owner, left);
     else this.#taken.delete(owner);
   }

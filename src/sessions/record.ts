@@ -49,6 +49,8 @@ interface SessionRecordParts {
 /** One session in memory. State, place and backend change only under the lock of its owner, worker and type. */
 export class SessionRecord {
   readonly init: SessionInit;
+  /** Size of its config and its secrets' names, as JSON. */
+  readonly bytes: number;
   readonly calls: SessionCalls;
   readonly views: SessionViews;
   state: SessionState = "INITIALIZING";
@@ -66,6 +68,7 @@ export class SessionRecord {
 
   constructor(init: SessionInit, parts: SessionRecordParts) {
     this.init = init;
+    this.bytes = Buffer.byteLength(JSON.stringify([init.config, init.secrets]));
     this.#parts = parts;
     this.#usedTimeMs = init.createTimeMs;
     this.#usedAtMs = parts.time.nowMs();
