@@ -5,6 +5,7 @@ import { SystemClock } from "./base/clock.ts";
 import type { Finding } from "./base/diagnosis.ts";
 import { BerthError } from "./base/errors.ts";
 import { type Logger, SILENT } from "./base/logger.ts";
+import { MemoryBudget } from "./base/memory-budget.ts";
 import { exposureAt, exposureFindings } from "./base/private-directory.ts";
 import type { RotatedFile } from "./base/rotated-file.ts";
 import type { RunningService } from "./cli/service.ts";
@@ -80,6 +81,8 @@ const LANES = { spare: 1, max: 16, idleMs: 60_000 };
 const KILL_GRACE_MS = 2_000;
 /** For all transcripts together. The rest is on disk. */
 const TRANSCRIPTS_MEMORY_BYTES = 256 * 1024 * 1024;
+/** For what all calls gather until they are over. */
+const GATHERED_MEMORY_BYTES = 512 * 1024 * 1024;
 const TRANSCRIPT_IN_MEMORY = { headBytes: 1024 * 1024, memoryBytes: 2 * 1024 * 1024 };
 /**
  * When parts of a stop have to be over, as shares of its time: running calls, the sending of their last messages, the
@@ -301,6 +304,7 @@ async function compose(
     },
     (tenant) => quotas.quotaOf(tenant).transcriptBytes,
   );
+  const memory = new MemoryBudget(GATHERED_MEMORY_BYTES);
   const processes = new ProcessManager(
     { maxProcessesPerSandbox: settings.maxProcessesPerSandbox, keepaliveMs: KEEPALIVE_MS },
     sandboxes,
@@ -309,6 +313,7 @@ async function compose(
     {
       ...common,
       quotas,
+      memory,
       runner,
       control,
       transcript: { windowBytes: settings.transcriptWindowBytes, ...TRANSCRIPT_IN_MEMORY },
@@ -320,7 +325,7 @@ async function compose(
   );
   const files = new FileManager(
     { maxOperationsPerSandbox: settings.maxProcessesPerSandbox },
-    { ...common, sandboxes, runner: lanes, control, names },
+    { ...common, sandboxes, runner: lanes, control, names, memory },
   );
   const runs = new RunManager({
     ...common,
@@ -356,6 +361,7 @@ async function compose(
     lanes,
     transcripts,
     quotas,
+    memory,
     storage,
   };
   return { ...below, sandboxes, workspaces, processes, files, runs, sessions, catalog, tools, viewer };

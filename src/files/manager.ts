@@ -2,6 +2,7 @@ import type { ByteString } from "../base/byte-string.ts";
 import type { Clock } from "../base/clock.ts";
 import { BerthError } from "../base/errors.ts";
 import type { Logger } from "../base/logger.ts";
+import type { MemoryBudget } from "../base/memory-budget.ts";
 import { TurnShare } from "../base/turn-share.ts";
 import type { ProcessControl } from "../processes/control.ts";
 import type { JobRunner } from "../processes/shell/job.ts";
@@ -45,6 +46,8 @@ interface FileManagerParts {
   readonly runner: JobRunner;
   readonly control: ProcessControl;
   readonly names: TemporaryNames;
+  /** Limits what watches know of their directories. */
+  readonly memory: MemoryBudget;
   readonly clock: Clock;
   readonly logger: Logger;
 }
@@ -195,14 +198,16 @@ export class FileManager {
   }
 
   /**
-   * Reports changes in a directory until the signal is aborted. @throws `FILE_NOT_FOUND`, `FILE_KIND`, `UNSUPPORTED`.
+   * Reports changes in a directory until the signal is aborted, which gives back its memory. @throws `FILE_NOT_FOUND`,
+   * `FILE_KIND`, `UNSUPPORTED`.
    */
   watch(request: PathRequest & WatchOptions, signal: AbortSignal): AsyncGenerator<WatchItem> {
-    const { clock } = this.#parts;
+    const { clock, memory } = this.#parts;
     const { turns } = this.#lists;
-    return this.#stream(request, signal, (op) =>
-      watchDirectory(op, op.path(request.path), request, { clock, turns }),
-    );
+    return this.#stream(request, signal, (op) => {
+      const share = memory.open(request.sandbox.owner, signal);
+      return watchDirectory(op, op.path(request.path), request, { clock, turns, memory: share });
+    });
   }
 
   async #run<T>(request: FileRequest, signal: AbortSignal, work: (op: Operation) => Promise<T>): Promise<T> {

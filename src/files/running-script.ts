@@ -112,13 +112,20 @@ export class RunningScript {
     return this.#output.next();
   }
 
-  /** Reads the rest of stdout. If that exceeds `maxBytes`, stops the script and throws what `tooMuch` returns. */
-  async readAll(maxBytes: number, tooMuch: () => BerthError): Promise<Buffer> {
+  /**
+   * Reads the rest of stdout. If that exceeds `maxBytes`, stops the script and throws what `tooMuch` returns.
+   * @param refuse called with the size of each piece; an error that it returns is thrown too. Default: none is refused.
+   */
+  async readAll(
+    maxBytes: number,
+    tooMuch: () => BerthError,
+    refuse: (bytes: number) => BerthError | undefined = () => undefined,
+  ): Promise<Buffer> {
     const bytes = new ByteQueue();
     for (let chunk = await this.read(); chunk !== undefined; chunk = await this.read()) {
       bytes.push(chunk);
-      if (bytes.size <= maxBytes) continue;
-      const error = tooMuch();
+      const error = bytes.size > maxBytes ? tooMuch() : refuse(chunk.length);
+      if (error === undefined) continue;
       await this.stop(error);
       throw error;
     }

@@ -1,6 +1,8 @@
-import { type ByteString, fromBytes, toText } from "../base/byte-string.ts";
+import { createHash, hash } from "node:crypto";
+import { type ByteString, fromBytes, toBytes, toText } from "../base/byte-string.ts";
 import type { Clock } from "../base/clock.ts";
 import { BerthError, hasReason } from "../base/errors.ts";
+import type { MemoryShare } from "../base/memory-budget.ts";
 import type { TurnShare } from "../base/turn-share.ts";
 import { statFile } from "./entries.ts";
 import { type FileInfo, parseRecords, parseStatLine, RECORD_FORMAT } from "./file-info.ts";
@@ -35,6 +37,8 @@ interface WatchParts {
   readonly clock: Clock;
   /** Limits how much parsing and comparing blocks the event loop. */
   readonly turns: TurnShare;
+  /** The memory of this watch. */
+  readonly memory: MemoryShare;
 }
 
 const MAX_FILES = 100_000;
@@ -47,49 +51,62 @@ const WANTED = "a directory";
 /**
  * Reports changes in a directory, by polling it at an interval. Does not report Berth's temporary files. Ends only with
  * an error.
- * @throws `FILE_NOT_FOUND`, also when the directory vanishes; `FILE_KIND`; `UNSUPPORTED` if it contains too much.
+ * @throws `FILE_NOT_FOUND`, also when the directory vanishes; `FILE_KIND`; `UNSUPPORTED` if it contains too much;
+ *   `TOO_MANY_OPERATIONS` if there is no memory for what it contains.
  */
 export async function* watchDirectory(
   op: Operation,
   path: ByteString,
   options: WatchOptions,
-  { clock, turns }: WatchParts,
+  { clock, turns, memory }: WatchParts,
 ): AsyncGenerator<WatchItem> {
   const isHidden = (name: ByteString): boolean => op.isTemporary(name);
-  const look = async (earlier?: Snapshot) => {
+  // A generator of its own: between two looks, nothing keeps the text and the lines of the last one in memory.
+  async function* look(last?: Snapshot): AsyncGenerator<WatchItem, { snapshot: Snapshot; restMs: number }> {
     const begin = clock.monotonicMs();
-    const text = await readTree(op, path, options.recursive);
-    const snapshot = await Snapshot.parse(text, { isHidden, turns }, earlier);
-    if (snapshot === undefined) throw tooLarge(path);
-    return { snapshot, restMs: Math.max(options.intervalMs, (clock.monotonicMs() - begin) * REST_FACTOR) };
-  };
-  let { snapshot: last, restMs } = await look();
-  yield { type: "started", entryCount: last.size };
-  while (true) {
-    await op.rest(restMs);
-    const next = await look(last).catch((error: unknown) => {
-      throw hasReason(error, "FILE_KIND") ? gone(path) : error;
+    const text = await readTree(op, path, options.recursive, memory).catch((error: unknown) => {
+      throw last !== undefined && hasReason(error, "FILE_KIND") ? gone(path) : error;
     });
-    if (next.snapshot.inode !== last.inode) throw gone(path);
-    for (const { type, name, line } of await next.snapshot.since(last)) {
+    const scan = await Snapshot.parse(text, { isHidden, turns }, last);
+    if (scan === undefined) throw tooLarge(path);
+    const { snapshot, changes } = scan;
+    const restMs = Math.max(options.intervalMs, (clock.monotonicMs() - begin) * REST_FACTOR);
+    if (last === undefined) yield { type: "started", entryCount: snapshot.size };
+    else if (snapshot.inode !== last.inode) throw gone(path);
+    for (const { type, name, line } of changes) {
       const info = line === undefined ? undefined : await infoOf(op, childPath(path, name), line);
       yield { type, path: name, info, timeMs: clock.wallMs() };
       op.progressed();
     }
-    last = next.snapshot;
-    restMs = next.restMs;
+    memory.giveBack(text.length + (last?.bytes ?? 0));
+    if (!memory.take(snapshot.bytes)) throw noMemory(path);
+    return { snapshot, restMs };
+  }
+  let { snapshot, restMs } = yield* look();
+  while (true) {
+    await op.rest(restMs);
+    ({ snapshot, restMs } = yield* look(snapshot));
   }
 }
 
 /** Reads the records of the directory and everything in it, except what vanishes meanwhile or is not readable. */
-async function readTree(op: Operation, path: ByteString, recursive: boolean): Promise<ByteString> {
+async function readTree(
+  op: Operation,
+  path: ByteString,
+  recursive: boolean,
+  memory: MemoryShare,
+): Promise<ByteString> {
   const text = script(
     assign("p", path),
     `enter "$p"; need find; need stat\n`,
     `find . ${recursive ? "" : "-maxdepth 1 "}-exec stat -c '${RECORD_FORMAT}' {} +\n`,
   );
   const running = await op.start(text);
-  const records = await running.readAll(MAX_BYTES, () => tooLarge(path));
+  const records = await running.readAll(
+    MAX_BYTES,
+    () => tooLarge(path),
+    (bytes) => (memory.take(bytes) ? undefined : noMemory(path)),
+  );
   if (records.length === 0) {
     await op.succeed(running, { path, wanted: WANTED });
     throw gone(path);
@@ -115,6 +132,13 @@ function tooLarge(path: ByteString): BerthError {
   );
 }
 
+function noMemory(path: ByteString): BerthError {
+  return new BerthError(
+    "TOO_MANY_OPERATIONS",
+    `${JSON.stringify(toText(path))}: your calls have gathered as much as the server has memory for. End other watches or commands, or watch a part of the directory.`,
+  );
+}
+
 function gone(path: ByteString): BerthError {
   return new BerthError("FILE_NOT_FOUND", `${JSON.stringify(toText(path))}: the directory no longer exists.`);
 }
@@ -133,118 +157,152 @@ interface SnapshotOptions {
   readonly turns: TurnShare;
 }
 
-/** The contents of a directory at one moment: the line from `stat` of each file. */
-export class Snapshot {
-  readonly #text: ByteString;
-  readonly #lines: ReadonlyMap<ByteString, string>;
-  readonly #turns: TurnShare;
+/** What a look at a directory found. */
+interface Scan {
+  readonly snapshot: Snapshot;
+  /** The changes since the previous look: removed files first, then the rest, each sorted by name. */
+  readonly changes: readonly Difference[];
+}
 
-  private constructor(text: ByteString, lines: ReadonlyMap<ByteString, string>, turns: TurnShare) {
-    this.#text = text;
-    this.#lines = lines;
-    this.#turns = turns;
+/** What is remembered of a directory's contents at one moment: the name of each file, and a mark of its line from `stat`. */
+export class Snapshot {
+  readonly #digest: string;
+  readonly #marks: ReadonlyMap<ByteString, number>;
+  /** The directory's inode number. */
+  readonly inode: string | undefined;
+  /** About how much memory it takes. */
+  readonly bytes: number;
+
+  private constructor(
+    digest: string,
+    marks: ReadonlyMap<ByteString, number>,
+    inode: string | undefined,
+    bytes: number,
+  ) {
+    this.#digest = digest;
+    this.#marks = marks;
+    this.inode = inode;
+    this.bytes = bytes;
   }
 
   /**
    * @param text records of the directory and everything in it
-   * @param last the previous snapshot; equal text is not parsed again
+   * @param last the previous snapshot. Undefined: there are no changes to it. Equal text is not parsed again.
    * @returns undefined if there are more than {@link MAX_FILES}
    */
   static async parse(
     text: ByteString,
     { isHidden, turns }: SnapshotOptions,
     last?: Snapshot,
-  ): Promise<Snapshot | undefined> {
-    if (last !== undefined && last.#text === text) return last;
-    const lines = new Map<ByteString, string>();
+  ): Promise<Scan | undefined> {
+    const digest = await digestOf(text, turns);
+    if (last !== undefined && last.#digest === digest) return { snapshot: last, changes: [] };
+    const earlier = last === undefined ? undefined : last.#marks;
+    const marks = new Map<ByteString, number>();
+    const rest: Difference[] = [];
+    let inode: string | undefined;
+    let bytes = 0;
     for (const { name, line } of parseRecords(text)) {
       const turn = turns.enter();
       if (turn) await turn;
       if (isHidden(name)) continue;
-      lines.set(name, line);
-      if (lines.size > MAX_FILES + 1) return undefined;
+      if (name === ROOT) {
+        inode = copyOf(line.split(" ")[INODE] ?? "");
+        continue;
+      }
+      const mark = markOf(line);
+      marks.set(copyOf(name), mark);
+      bytes += name.length + ENTRY_BYTES;
+      if (marks.size > MAX_FILES) return undefined;
+      const before = earlier?.get(name);
+      if (earlier === undefined || before === mark) continue;
+      const isNew = before === undefined || kindOf(before) !== kindOf(mark);
+      rest.push({ type: isNew ? "CREATED" : "MODIFIED", name, line });
     }
-    return new Snapshot(text, lines, turns);
+    const gone: Difference[] = [];
+    for (const [name, mark] of earlier ?? []) {
+      const turn = turns.enter();
+      if (turn) await turn;
+      const now = marks.get(name);
+      if (now === undefined || kindOf(now) !== kindOf(mark))
+        gone.push({ type: "REMOVED", name, line: undefined });
+    }
+    const changes = [...(await sorted(gone, turns)), ...(await sorted(rest, turns))];
+    return { snapshot: new Snapshot(digest, marks, inode, bytes), changes };
   }
 
   /** Number of files, without the directory itself. */
   get size(): number {
-    return this.#lines.size - (this.#lines.has(ROOT) ? 1 : 0);
-  }
-
-  /** The directory's inode number. */
-  get inode(): string | undefined {
-    return this.#lines.get(ROOT)?.split(" ")[INODE];
-  }
-
-  /** The changes since an earlier snapshot: removed files first, then the rest, each sorted by name. */
-  async since(earlier: Snapshot): Promise<Difference[]> {
-    if (earlier.#lines === this.#lines) return [];
-    const gone: Difference[] = [];
-    const rest: Difference[] = [];
-    for (const [name, line] of earlier.#lines) {
-      const turn = this.#turns.enter();
-      if (turn) await turn;
-      const now = this.#lines.get(name);
-      if (now === undefined || kindOf(now) !== kindOf(line))
-        gone.push({ type: "REMOVED", name, line: undefined });
-    }
-    for (const [name, line] of this.#lines) {
-      const turn = this.#turns.enter();
-      if (turn) await turn;
-      const before = earlier.#lines.get(name);
-      if (name === ROOT || before === line) continue;
-      if (before === undefined || kindOf(before) !== kindOf(line)) rest.push({ type: "CREATED", name, line });
-      else if (hasChanged(before, line)) rest.push({ type: "MODIFIED", name, line });
-    }
-    return [...(await this.#sorted(gone)), ...(await this.#sorted(rest))];
-  }
-
-  /** Sorts a few at a time, and merges the sorted parts. */
-  async #sorted(all: readonly Difference[]): Promise<Difference[]> {
-    let sorted = [...all];
-    for (let at = 0; at < all.length; at += SORTED_AT_ONCE) {
-      const turn = this.#turns.enter();
-      if (turn) await turn;
-      sorted.splice(at, SORTED_AT_ONCE, ...all.slice(at, at + SORTED_AT_ONCE).sort(byName));
-    }
-    for (let length = SORTED_AT_ONCE; length < all.length; length *= 2) {
-      const merged: Difference[] = [];
-      for (let from = 0; from < all.length; from += 2 * length) {
-        const [middle, end] = [from + length, Math.min(from + 2 * length, all.length)];
-        for (let [left, right] = [from, middle]; merged.length < end; ) {
-          const turn = this.#turns.enter();
-          if (turn) await turn;
-          const [one, other] = [sorted[left], sorted[right]];
-          const isLeft =
-            left < middle && (right >= end || byName(one as Difference, other as Difference) < 0);
-          merged.push((isLeft ? one : other) as Difference);
-          if (isLeft) left++;
-          else right++;
-        }
-      }
-      sorted = merged;
-    }
-    return sorted;
+    return this.#marks.size;
   }
 }
 
-/** Takes a few milliseconds. */
+/** What an entry of a snapshot takes besides its name. */
+const ENTRY_BYTES = 100;
+const DIGEST_AT_ONCE = 256 * 1024;
+/** Sorting as many takes a few milliseconds. */
 const SORTED_AT_ONCE = 1024;
 const ROOT = ".";
 const INODE = 4;
 const DIRECTORY = 0o04;
+const KINDS = 16;
 
-/** The kind of a file, from a line that starts with the mode in hexadecimal. */
-function kindOf(line: string): number {
-  return Number.parseInt(line, 16) >> 12;
+async function digestOf(text: ByteString, turns: TurnShare): Promise<string> {
+  const digest = createHash("sha256");
+  for (let at = 0; at < text.length; at += DIGEST_AT_ONCE) {
+    const turn = turns.enter();
+    if (turn) await turn;
+    digest.update(text.slice(at, at + DIGEST_AT_ONCE), "latin1");
+  }
+  return digest.digest("base64");
 }
 
-/** Ignores the size and time of a directory, which change with its entries: these are compared separately. */
-function hasChanged(before: string, after: string): boolean {
-  if (kindOf(after) !== DIRECTORY) return true;
-  const [a, b] = [before.split(" "), after.split(" ")];
-  return [0, 2, 3, INODE].some((field) => a[field] !== b[field]);
+/** A string with memory of its own: a part of a text keeps all of it in memory. */
+function copyOf(part: ByteString): ByteString {
+  return fromBytes(toBytes(part));
+}
+
+/**
+ * The kind of a file, and 48 bits that are most likely others if its line is. They ignore the size and time of a directory,
+ * which change with its entries: these are compared separately.
+ */
+function markOf(line: string): number {
+  // It starts with the mode in hexadecimal.
+  const kind = (Number.parseInt(line, 16) >> 12) & (KINDS - 1);
+  const fields = line.split(" ");
+  const told = kind === DIRECTORY ? [0, 2, 3, INODE].map((field) => fields[field]).join(" ") : line;
+  return hash("sha1", told, "buffer").readUIntBE(0, 6) * KINDS + kind;
+}
+
+function kindOf(mark: number): number {
+  return mark % KINDS;
+}
+
+/** Sorts a few at a time, and merges the sorted parts. */
+async function sorted(all: readonly Difference[], turns: TurnShare): Promise<Difference[]> {
+  let parts = [...all];
+  for (let at = 0; at < all.length; at += SORTED_AT_ONCE) {
+    const turn = turns.enter();
+    if (turn) await turn;
+    parts.splice(at, SORTED_AT_ONCE, ...all.slice(at, at + SORTED_AT_ONCE).sort(byName));
+  }
+  for (let length = SORTED_AT_ONCE; length < all.length; length *= 2) {
+    const merged: Difference[] = [];
+    for (let from = 0; from < all.length; from += 2 * length) {
+      const [middle, end] = [from + length, Math.min(from + 2 * length, all.length)];
+      for (let [left, right] = [from, middle]; merged.length < end; ) {
+        const turn = turns.enter();
+        if (turn) await turn;
+        const [one, other] = [parts[left], parts[right]];
+        const isLeft = left < middle && (right >= end || byName(one as Difference, other as Difference) < 0);
+        merged.push((isLeft ? one : other) as Difference);
+        if (isLeft) left++;
+        else right++;
+      }
+    }
+    parts = merged;
+  }
+  return parts;
 }
 
 function byName(a: Difference, b: Difference): number {

@@ -1,6 +1,7 @@
 import { BerthError, throwIfAborted } from "../base/errors.ts";
 import { failpoint } from "../base/failpoints.ts";
 import { newId } from "../base/ids.ts";
+import { MemoryBudget } from "../base/memory-budget.ts";
 import type { Slice, Sliced } from "../base/ordered-index.ts";
 import type { TerminalSize } from "../engine/port.ts";
 import type { Reservation } from "../sandboxes/capacity.ts";
@@ -96,6 +97,7 @@ export class ProcessManager {
   readonly #runs: RunStates;
   readonly #parts: ProcessParts;
   readonly #journal: ProcessJournal;
+  readonly #memory: MemoryBudget;
   readonly #registry: ProcessRegistry;
 
   constructor(
@@ -103,7 +105,12 @@ export class ProcessManager {
     sandboxes: SandboxManager,
     requests: RequestLog,
     runs: RunStates,
-    parts: ProcessParts & { readonly journal: ProcessJournal; readonly quotas?: TenantQuotas },
+    parts: ProcessParts & {
+      readonly journal: ProcessJournal;
+      readonly quotas?: TenantQuotas;
+      /** Limits the output that {@link run} collects. Default: nothing does. */
+      readonly memory?: MemoryBudget;
+    },
   ) {
     this.#settings = settings;
     this.#sandboxes = sandboxes;
@@ -111,6 +118,7 @@ export class ProcessManager {
     this.#runs = runs;
     this.#parts = parts;
     this.#journal = parts.journal;
+    this.#memory = parts.memory ?? new MemoryBudget(Number.POSITIVE_INFINITY);
     this.#registry = new ProcessRegistry(parts.clock, parts.quotas ?? new TenantQuotas(parts.clock), {
       read: (processId) => parts.journal.read(processId, parts),
       forget: (process) => parts.journal.forget(process),
@@ -144,12 +152,17 @@ export class ProcessManager {
   }
 
   /**
-   * Runs a process to its end and returns the head and tail of its output. When the caller leaves, which aborts the
-   * signal, the process is stopped or continues, depending on the request.
+   * Runs a process to its end and returns the head and tail of its output, shorter ones if there is no memory for more.
+   * When the caller leaves, which aborts the signal, the process is stopped or continues, depending on the request.
+   * @param signal is aborted when the call is over, and holds the output's memory until then.
    */
   async run(request: CommandRequest, maxOutputBytes: number, signal: AbortSignal): Promise<CollectedOutput> {
     const { process, isNew } = await this.#startOnce("RunCommand", request, signal);
-    const collected = { stdout: new HeadAndTail(maxOutputBytes), stderr: new HeadAndTail(maxOutputBytes) };
+    const { take } = this.#memory.open(request.sandbox.owner, signal);
+    const collected = {
+      stdout: new HeadAndTail(maxOutputBytes, take),
+      stderr: new HeadAndTail(maxOutputBytes, take),
+    };
     const reader = process.transcript.reader({ stdout: 0, stderr: 0 });
     const leave = isNew ? process.keep(reader) : process.join();
     for await (const event of this.#stream(process, reader, leave, signal)) {

@@ -143,8 +143,9 @@ export class RunHandler implements ServiceImpl<typeof RunService> {
     const { catalog } = this.#parts.runs;
     const owner = ownerOf(context);
     const runId = callerId("run_id", request.runId);
+    const skip = integer("skip_messages", request.skipMessages, { min: 0 });
     const view = catalog.get(owner, runId);
-    const messages = request.includeMessages ? catalog.messages(owner, runId) : [];
+    const messages = request.includeMessages ? catalog.messages(owner, runId, skip) : [];
     return { run: toWireRun(view, { messages }) };
   }
 

@@ -30,6 +30,7 @@ import {
 import { invalidArgument } from "../base/errors.ts";
 import type { JsonObject } from "../base/json.ts";
 import type { Logger } from "../base/logger.ts";
+import type { MemoryBudget } from "../base/memory-budget.ts";
 import { ownerOf } from "../server/call.ts";
 import type { SessionManager } from "../sessions/manager.ts";
 import type { ToolCatalog } from "../sessions/tool-catalog.ts";
@@ -65,6 +66,8 @@ export interface SessionHandlerParts {
   readonly tools: ToolRunner;
   readonly viewer: SessionViewer;
   readonly requests: RequestLog;
+  /** Limits the results that batches hold until their last calls have run. */
+  readonly memory: MemoryBudget;
   readonly logger: Logger;
   readonly keepaliveMs: number;
 }
@@ -171,8 +174,13 @@ export class SessionHandler implements ServiceImpl<typeof SessionService> {
     const options = { parallel, stopOnError, traceId: optionalCallerId("trace_id", request.traceId) };
     const key = requestKey(context, request);
     return this.#parts.requests.run(key, context.signal, async (signal) => {
-      const results = await runBatch(this.#parts.tools, calls, options, signal);
-      return { results: results.map((result) => toWireBatchResult(result, this.#failureOf(context))) };
+      const memory = this.#parts.memory.open(ownerOf(context), signal);
+      try {
+        const results = await runBatch(this.#parts.tools, calls, options, memory.take, signal);
+        return { results: results.map((result) => toWireBatchResult(result, this.#failureOf(context))) };
+      } finally {
+        memory.close();
+      }
     });
   }
 

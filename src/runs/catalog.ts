@@ -3,9 +3,10 @@ import type { RunJournal } from "./journal.ts";
 import type { Run, RunEvent, RunMessage, RunState, RunStep } from "./run.ts";
 import type { RunStore } from "./store.ts";
 
-/** A run and everything that belongs to it. */
+/** A run with its newest steps. */
 export interface RunView {
   readonly run: Run;
+  /** See {@link RunStore.steps}. */
   readonly steps: readonly RunStep[];
   readonly messageCount: number;
 }
@@ -65,10 +66,10 @@ export class RunCatalog {
     return { run, steps: this.#store.steps(runId), messageCount: this.#store.messageCount(runId) };
   }
 
-  /** The kept messages of a run, in order. @throws `RUN_NOT_FOUND`. */
-  messages(owner: string, runId: string): readonly RunMessage[] {
+  /** See {@link RunStore.messages}. @throws `RUN_NOT_FOUND`. */
+  messages(owner: string, runId: string, skip: number): readonly RunMessage[] {
     this.find(owner, runId);
-    return this.#store.messages(runId);
+    return this.#store.messages(runId, skip);
   }
 
   /** An owner's runs, newest first, without their steps; and the start of the next page, if there is one. */

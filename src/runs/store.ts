@@ -69,6 +69,11 @@ const KEPT_EVENTS = 1_000;
 /** Most runs that one write removes, and bytes after which it stops, so that it stays short. Later writes remove the rest. */
 const MAX_REMOVED = 100;
 const MAX_REMOVED_BYTES = 32 * 1024 * 1024;
+/**
+ * How much is read at once of a run's steps, and of its messages. An answer has the steps twice, since the summary
+ * repeats them, and clients accept messages of 4 MiB.
+ */
+const MAX_DETAIL_BYTES = MAX_SLICE_BYTES / 2;
 
 const LIST =
   "SELECT position, record FROM runs WHERE owner = ? AND position < ? ORDER BY position DESC LIMIT ?";
@@ -171,6 +176,19 @@ export class RunStore {
     return { rows, more: false };
   }
 
+  /** The first rows with their opened texts, at least one, until these have {@link MAX_DETAIL_BYTES}; the last one first. */
+  #newestTexts(sql: string, ...values: (string | number)[]): { readonly row: Row; readonly text: string }[] {
+    const newest: { row: Row; text: string }[] = [];
+    let bytes = 0;
+    for (const row of this.#database.prepare(sql).iterate(...values)) {
+      const text = this.#database.seal.openText(row.text);
+      newest.push({ row, text });
+      bytes += Buffer.byteLength(text);
+      if (bytes >= MAX_DETAIL_BYTES) break;
+    }
+    return newest.reverse();
+  }
+
   /** Runs of all owners that are RUNNING, or whose sandbox must still be cleaned up. */
   unsettled(): Run[] {
     return this.#database
@@ -179,26 +197,28 @@ export class RunStore {
       .map((row) => this.#record<Run>(row));
   }
 
+  /** The newest steps, in order: at least one, and others until they have 1 MiB together, as JSON. */
   steps(runId: string): RunStep[] {
-    return this.#database
-      .prepare("SELECT record FROM run_steps WHERE run_id = ? ORDER BY step")
-      .all(runId)
-      .map((row) => this.#record<RunStep>(row));
-  }
-
-  /** The newest 100 messages, in order. */
-  messages(runId: string): RunMessage[] {
-    return this.#database
-      .prepare("SELECT role, content FROM run_messages WHERE run_id = ? ORDER BY position")
-      .all(runId)
-      .map(({ role, content }) => ({
-        role: role as RunMessage["role"],
-        content: this.#database.seal.openText(content),
-      }));
+    return this.#newestTexts(
+      "SELECT record AS text FROM run_steps WHERE run_id = ? ORDER BY step DESC",
+      runId,
+    ).map(({ text }) => JSON.parse(text) as RunStep);
   }
 
   /**
-   * The same messages, for a search of those of the assistant with this content. Opening all of a long conversation
+   * The newest of the 100 kept messages, in order: at least one, and others until they have 1 MiB together.
+   * @param skip how many of the newest to leave out
+   */
+  messages(runId: string, skip = 0): RunMessage[] {
+    return this.#newestTexts(
+      `SELECT content AS text, role FROM run_messages WHERE run_id = ? ORDER BY position DESC LIMIT -1 OFFSET ?`,
+      runId,
+      skip,
+    ).map(({ row, text }) => ({ role: row.role as RunMessage["role"], content: text }));
+  }
+
+  /**
+   * All kept messages, for a search of those of the assistant with this content. Opening all of a long conversation
    * takes a tenth of a second, so those of another length have no content.
    */
   messagesLike(runId: string, wanted: string): RunMessage[] {

@@ -135,7 +135,7 @@ export class SandboxRecord {
     return this.#listed?.labels ?? this.spec.labels;
   }
 
-  /** Size of the variables in its spec. */
+  /** Size of its spec as JSON. */
   get specBytes(): number {
     return this.#listed?.bytes ?? bytesOf(this.spec);
   }
@@ -215,8 +215,9 @@ export class SandboxRecord {
   }
 }
 
-function bytesOf({ env }: SandboxSpec): number {
-  return Object.entries(env).reduce((sum, [name, value]) => sum + name.length + value.length, 0);
+/** All of it counts: variables, names of secrets, mounts, labels and domains may each be large. */
+function bytesOf(spec: SandboxSpec): number {
+  return JSON.stringify(spec).length;
 }
 
 /** The error for an id that is taken. */

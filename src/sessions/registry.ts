@@ -21,7 +21,7 @@ export interface SessionKey {
 export class SessionRegistry {
   readonly #records = new Map<string, SessionRecord>();
   /** By owner; by owner and worker; by owner and type. */
-  readonly #index = new OrderedIndex<SessionRecord>(positionOf);
+  readonly #index = new OrderedIndex<SessionRecord>(positionOf, ({ bytes }) => bytes);
   /** Those whose sandboxes have ended. */
   readonly #lost = new FairShare<SessionRecord>();
 

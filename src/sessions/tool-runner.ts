@@ -174,12 +174,14 @@ const MAX_BATCH_BYTES = 32 * 1024 * 1024;
 
 /**
  * Runs the calls of a batch. Returns a result for each, in order. Once one does not fit with the others in what a batch
- * may return, it and the calls that have not started fail with `MESSAGE_TOO_LARGE`.
+ * may return, or in memory, it and the calls that have not started fail with `MESSAGE_TOO_LARGE`.
+ * @param take takes memory for a result. Returns whether there is that much.
  */
 export async function runBatch(
   runner: ToolRunner,
   requests: readonly ToolRequest[],
   options: BatchOptions,
+  take: (bytes: number) => boolean,
   signal: AbortSignal,
 ): Promise<BatchResult[]> {
   const traceId = options.traceId ?? newTraceId();
@@ -191,7 +193,7 @@ export async function runBatch(
   const fitted = (result: BatchResult): BatchResult => {
     if (result.kind !== "report") return result;
     const bytes = sizeOf(result.report);
-    if (bytes <= roomBytes) {
+    if (bytes <= roomBytes && take(bytes)) {
       roomBytes -= bytes;
       return result;
     }
@@ -222,7 +224,7 @@ function sizeOf({ data, attachments }: ToolReport): number {
 }
 
 function tooLarge(problem: string): BatchResult {
-  const limit = `The results of a batch have at most ${MAX_BATCH_BYTES / 2 ** 20} MiB together; run fewer calls in one.`;
+  const limit = `The results of a batch have at most ${MAX_BATCH_BYTES / 2 ** 20} MiB together, less while the server lacks memory; run fewer calls in one.`;
   return { kind: "failure", failure: new BerthError("MESSAGE_TOO_LARGE", `${problem} ${limit}`) };
 }
 

@@ -3,6 +3,7 @@ import type { Clock } from "../base/clock.ts";
 import type { Finding } from "../base/diagnosis.ts";
 import { BerthError } from "../base/errors.ts";
 import type { Logger } from "../base/logger.ts";
+import { realPlace } from "../base/place.ts";
 import { exposureAt, exposureFindings } from "../base/private-directory.ts";
 import type { EngineVolumes } from "../engine/port.ts";
 import type { TemporaryNames } from "../files/temporary-names.ts";
@@ -58,11 +59,12 @@ interface StorageParts {
 type Roots = Pick<WorkspaceSettings, "workspacesRoot" | "sharedRoot"> & Pick<ServiceSettings, "dataDir">;
 type Quotas = Pick<WorkspaceSettings, "workspaceQuotaBytes" | "sharedQuotaBytes">;
 
+/** Without links, because a mount is refused if its path leads elsewhere. */
 function rootsOf({ workspacesRoot, sharedRoot, dataDir }: Roots) {
   return {
     dataDir,
-    root: workspacesRoot ?? path.join(dataDir, "workspaces"),
-    sharedRoot: sharedRoot ?? path.join(dataDir, "shared"),
+    root: realPlace(workspacesRoot ?? path.join(dataDir, "workspaces")),
+    sharedRoot: realPlace(sharedRoot ?? path.join(dataDir, "shared")),
   };
 }
 

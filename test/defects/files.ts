@@ -17,6 +17,35 @@ const FLOODED_LIST = {
 
 export const FILE_DEFECTS: readonly Defect[] = [
   {
+    name: "a watch keeps the whole text of its last look in memory",
+    changes: [
+      { file: "src/files/watch.ts", from: "  return fromBytes(toBytes(part));", to: "  return part;" },
+    ],
+    test: {
+      file: "test/unit/files/watch.test.ts",
+      title: "between two looks only names and marks stay in memory, as much as is counted",
+    },
+  },
+  {
+    name: "what watches know of their directories has no limit together",
+    changes: [
+      {
+        file: "src/files/watch.ts",
+        from: "(memory.take(bytes) ? undefined : noMemory(path))",
+        to: "(memory.take(bytes) ? undefined : undefined)",
+      },
+      {
+        file: "src/files/watch.ts",
+        from: "if (!memory.take(snapshot.bytes)) throw noMemory(path);",
+        to: "memory.take(snapshot.bytes);",
+      },
+    ],
+    test: {
+      file: "test/integration/files/watch.test.ts",
+      title: "a watch takes memory for what it knows until its end, and is refused if there is none",
+    },
+  },
+  {
     name: "memory comes back before its bytes are sent",
     changes: [
       {

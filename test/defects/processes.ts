@@ -9,6 +9,30 @@ const LIMIT = "test/integration/processes/process-limit.test.ts";
 /** Of commands: their places, their lanes, what is kept of them. */
 export const PROCESS_DEFECTS: readonly Defect[] = [
   {
+    name: "what running calls of RunCommand collect has no limit together",
+    changes: [
+      {
+        file: "src/processes/manager.ts",
+        from: "stdout: new HeadAndTail(maxOutputBytes, take)",
+        to: "stdout: new HeadAndTail(maxOutputBytes)",
+      },
+    ],
+    test: {
+      file: "test/unit/processes/manager.test.ts",
+      title: "takes memory until its call is over, and returns less if there is no more",
+    },
+  },
+  {
+    name: "memory that a call of RunCommand took is never given back",
+    changes: [
+      { file: "src/base/memory-budget.ts", from: '    signal.addEventListener("abort", close);\n', to: "" },
+    ],
+    test: {
+      file: "test/unit/base/memory-budget.test.ts",
+      title: "the end of a call gives back what it took, and it takes no more",
+    },
+  },
+  {
     name: "a timer of an idle service waits for the next event",
     changes: [
       {

@@ -7,6 +7,14 @@ const AGENTS = "test/integration/clients/agents.test.ts";
 /** What runs did to callers. */
 export const RUN_DEFECTS: readonly Defect[] = [
   {
+    name: "a run with long steps and messages blocks the service, and its answer has 200 MB",
+    changes: [{ file: "src/runs/store.ts", from: "      if (bytes >= MAX_DETAIL_BYTES) break;\n", to: "" }],
+    test: {
+      file: "test/unit/runs/store.test.ts",
+      title: "of long steps and messages the newest are read, and skipping those reads the others",
+    },
+  },
+  {
     name: "a run keeps its sandbox because the disk is full",
     changes: [
       {

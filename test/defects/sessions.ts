@@ -11,6 +11,30 @@ const LOST = "test/integration/processes/lost-callers.test.ts";
 /** Those that sessions and requests with an id had. */
 export const SESSION_DEFECTS: readonly Defect[] = [
   {
+    name: "a page of ListSessions has any size",
+    changes: [
+      { file: "src/sessions/registry.ts", from: "(positionOf, ({ bytes }) => bytes)", to: "(positionOf)" },
+    ],
+    test: {
+      file: "test/unit/sessions/manager.test.ts",
+      title: "a page of sessions with large configs is short",
+    },
+  },
+  {
+    name: "the results that batches hold have no limit together",
+    changes: [
+      {
+        file: "src/sessions/tool-runner.ts",
+        from: "bytes <= roomBytes && take(bytes)",
+        to: "bytes <= roomBytes",
+      },
+    ],
+    test: {
+      file: "test/unit/sessions/calls.test.ts",
+      title: "holds results as long as there is memory for them",
+    },
+  },
+  {
     name: "a destroyed session waits for a call that does not react",
     changes: [
       {
@@ -892,8 +916,8 @@ export const SESSION_DEFECTS: readonly Defect[] = [
     changes: [
       {
         file: "src/sessions/tool-runner.ts",
-        from: "    if (bytes <= roomBytes) {",
-        to: "    if (bytes > 0) {",
+        from: "bytes <= roomBytes && take(bytes)",
+        to: "bytes > 0",
       },
     ],
     test: {

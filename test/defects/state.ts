@@ -28,6 +28,21 @@ export const STATE_DEFECTS: readonly Defect[] = [
     },
   },
   {
+    name: "of a sandbox's spec only the variables count, so a page of a list has 700 MB and blocks all other calls",
+    changes: [
+      {
+        file: "src/sandboxes/record.ts",
+        from: "  return JSON.stringify(spec).length;",
+        to: "  return JSON.stringify(spec.env).length;",
+      },
+    ],
+    test: {
+      file: "test/unit/sandboxes/manager.test.ts",
+      title: "with large %s fills a page as one with large variables does",
+      row: "names of secrets",
+    },
+  },
+  {
     name: "a late write of an ended life overwrites the next life of its id",
     changes: [
       {

@@ -11,6 +11,20 @@ const DIFF = "test/integration/workspaces/diff.test.ts";
 /** Those of the original WorkspaceManager, and those that Berth's own had. */
 export const WORKSPACE_DEFECTS: readonly Defect[] = [
   {
+    name: "a data directory that is a symbolic link has no workspaces",
+    changes: [
+      {
+        file: "src/workspaces/parts.ts",
+        from: 'root: realPlace(workspacesRoot ?? path.join(dataDir, "workspaces")),',
+        to: 'root: workspacesRoot ?? path.join(dataDir, "workspaces"),',
+      },
+    ],
+    test: {
+      file: "test/integration/workspaces/roots.test.ts",
+      title: "sandboxes mount workspaces of a data directory that is a symbolic link",
+    },
+  },
+  {
     name: "a lack of descriptors makes tools run with all rights",
     changes: [
       {

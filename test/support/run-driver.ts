@@ -67,8 +67,8 @@ export class RunDriver {
     return end;
   }
 
-  async get(includeMessages = false): Promise<Run> {
-    const request = { run_id: this.runId, include_messages: includeMessages };
+  async get(includeMessages = false, skipMessages = 0): Promise<Run> {
+    const request = { run_id: this.runId, include_messages: includeMessages, skip_messages: skipMessages };
     return (await this.client.call("RunService/GetRun", request)).run;
   }
 

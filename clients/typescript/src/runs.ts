@@ -118,12 +118,17 @@ export class Runs {
     return runInfo((await this.#connection.again(call, signal)).run);
   }
 
-  /** The data of a run. */
+  /** The data of a run. `skipMessages` leaves out that many of the newest messages, to read a long conversation in parts. */
   async get(
     runId: string,
-    { includeMessages = false, signal }: CallSettings & { readonly includeMessages?: boolean } = {},
+    {
+      includeMessages = false,
+      skipMessages = 0,
+      signal,
+    }: CallSettings & { readonly includeMessages?: boolean; readonly skipMessages?: number } = {},
   ): Promise<RunInfo> {
-    const call = (options: object) => this.#connection.runs.getRun({ runId, includeMessages }, options);
+    const request = { runId, includeMessages, skipMessages };
+    const call = (options: object) => this.#connection.runs.getRun(request, options);
     return runInfo((await this.#connection.again(call, signal)).run);
   }
 

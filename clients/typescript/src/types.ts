@@ -460,7 +460,7 @@ export interface RunInfo {
   readonly maxDurationMs: number | undefined;
   readonly nextStepPrompt: string;
   readonly onEnd: EnumName<typeof RunOnEnd>;
-  /** Empty in `list`. */
+  /** The newest: without the oldest if all have more than 1 MiB. Empty in `list`. */
   readonly steps: readonly RunStep[];
   readonly summary: string;
   readonly sandboxId: string;
@@ -470,7 +470,7 @@ export interface RunInfo {
   readonly leaseExpireTime: Date | undefined;
   readonly owner: string;
   readonly messageCount: number;
-  /** Only from `get(…, { includeMessages: true })`. */
+  /** The newest: at most 100, and without the oldest if they have more than 1 MiB. Only from `get(…, { includeMessages: true })`. */
   readonly messages: readonly RunMessage[];
 }
 

@@ -202,9 +202,13 @@ function details(run: Run): string[][] {
 }
 
 function stepsOf(run: Run): string {
-  return run.steps
-    .map(({ step, result, stuck }) => `Step ${step}: ${visible(result)}${stuck ? " (stuck)" : ""}\n`)
-    .join("");
+  const earlier = (run.steps[0]?.step ?? 1) - 1;
+  return [
+    ...(earlier > 0 ? [`(${earlier} earlier steps: berth runs watch ${run.runId})\n`] : []),
+    ...run.steps.map(
+      ({ step, result, stuck }) => `Step ${step}: ${visible(result)}${stuck ? " (stuck)" : ""}\n`,
+    ),
+  ].join("");
 }
 
 function formatEvent(event: RunEvent): string {

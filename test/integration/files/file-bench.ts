@@ -3,6 +3,7 @@ import { afterAll, beforeAll, expect } from "vitest";
 import { fromBytes, fromText } from "../../../src/base/byte-string.ts";
 import { type Clock, SystemClock } from "../../../src/base/clock.ts";
 import { BerthError } from "../../../src/base/errors.ts";
+import { MemoryBudget } from "../../../src/base/memory-budget.ts";
 import { EgressManager } from "../../../src/egress/manager.ts";
 import { DockerEngine } from "../../../src/engine/docker/engine.ts";
 import { FileManager } from "../../../src/files/manager.ts";
@@ -38,6 +39,8 @@ export class FileBench {
   readonly sandbox: SandboxName;
   readonly log: MemoryLog;
   readonly instance: string;
+  /** Of what watches know. */
+  readonly memory: MemoryBudget;
   readonly #engine: DockerEngine;
   #shell: Promise<ScriptShell> | undefined;
 
@@ -47,6 +50,7 @@ export class FileBench {
     sandbox: SandboxName;
     log: MemoryLog;
     instance: string;
+    memory: MemoryBudget;
     engine: DockerEngine;
   }) {
     this.files = parts.files;
@@ -54,6 +58,7 @@ export class FileBench {
     this.sandbox = parts.sandbox;
     this.log = parts.log;
     this.instance = parts.instance;
+    this.memory = parts.memory;
     this.#engine = parts.engine;
   }
 
@@ -92,12 +97,21 @@ export class FileBench {
       },
     );
     sandboxes.start();
+    const memory = new MemoryBudget(64 * 2 ** 20);
     const files = new FileManager(
       { maxOperationsPerSandbox: 64 },
-      { sandboxes, runner: lanes, control, names: new TemporaryNames(instance), clock, logger: log },
+      { sandboxes, runner: lanes, control, names: new TemporaryNames(instance), memory, clock, logger: log },
     );
     const { sandboxId } = await sandboxes.create(OWNER, spec, { signal: never });
-    return new FileBench({ files, sandboxes, sandbox: { owner: OWNER, sandboxId }, log, instance, engine });
+    return new FileBench({
+      files,
+      sandboxes,
+      sandbox: { owner: OWNER, sandboxId },
+      log,
+      instance,
+      memory,
+      engine,
+    });
   }
 
   stat(path: Path, more: { followLink?: boolean; user?: string } = {}) {

@@ -76,6 +76,25 @@ describe.each(IMAGES)("$title", ({ spec }) => {
     expect(details.get("REMOVED doomed")?.info).toBeUndefined();
   });
 
+  test("a watch takes memory for what it knows until its end, and is refused if there is none", async () => {
+    await bench().sh("mkdir /workspace/many; cd /workspace/many; seq 1000 | xargs touch");
+    const { memory, sandbox } = bench();
+    const { owner } = sandbox;
+    const call = new AbortController();
+    {
+      await using watch = new Follower(bench(), "many");
+      await watch.started();
+      await eventually(() => memory.of(owner) > 50_000 && memory.of(owner) < 200_000);
+      const rest = memory.open(owner, call.signal);
+      while (rest.take(10_000));
+      await using refused = new Follower(bench(), "many");
+      await eventually(() => refused.error !== undefined || refused.items.length > 0);
+      expect(refused.error).toMatchObject({ reason: "TOO_MANY_OPERATIONS" });
+      call.abort();
+    }
+    expect(memory.of(owner)).toBe(0);
+  });
+
   test("subdirectories are watched on request, without following links", async () => {
     await bench().sh(
       "mkdir -p /workspace/r/a/b /elsewhere; ln -s /elsewhere /workspace/r/link; chmod -R 777 /workspace/r /elsewhere",

@@ -43,6 +43,7 @@ describe("run", () => {
     expect(inSeconds(started.lease_expire_time) - inSeconds(started.start_time)).toBe(300);
     const { messages } = await run.get(true);
     expect(messages).toEqual([{ role: "RUN_MESSAGE_ROLE_USER", content: "Count to three." }]);
+    expect((await run.get(true, 1)).messages).toEqual([]);
     expect((await run.get()).messages).toEqual([]);
   });
 

@@ -1,4 +1,4 @@
-import { mkdir, rename, rm, stat, writeFile } from "node:fs/promises";
+import { mkdir, readFile, rename, rm, stat, symlink, writeFile } from "node:fs/promises";
 import path from "node:path";
 import { expect, test } from "vitest";
 import { startTestApp } from "../../support/app.ts";
@@ -55,5 +55,26 @@ test("a shared root that is a file fails the calls that need it", async () => {
     expect((await workspaces.create("a")).trace_refs).toEqual([]);
   } finally {
     await app.stop();
+  }
+});
+
+test("sandboxes mount workspaces of a data directory that is a symbolic link", async () => {
+  const real = newDataDir();
+  await mkdir(real, { recursive: true, mode: 0o700 });
+  const link = `${real}-link`;
+  await symlink(real, link);
+  const app = await startTestApp({ dataDir: link, engine: "bubblewrap" });
+  const workspaces = new WorkspaceClient(() => app.client);
+  try {
+    const { path: directory } = await workspaces.create("linked");
+    expect(directory).toMatch(`${real}/`);
+    await expect(workspaces.ensure("linked")).resolves.toMatchObject({ reused: false });
+    const { sandbox_id } = await workspaces.get("linked");
+    await app.client.output(sandbox_id, "echo out >file; echo both >/shared/note");
+    expect(await readFile(path.join(directory, "file"), "utf8")).toBe("out\n");
+    expect(await readFile(path.join(real, "shared/note"), "utf8")).toBe("both\n");
+  } finally {
+    await app.stop();
+    await rm(link);
   }
 });

@@ -1,5 +1,6 @@
 import { describe, expect, test } from "vitest";
 import { BerthError } from "../../../src/base/errors.ts";
+import { MemoryBudget } from "../../../src/base/memory-budget.ts";
 import { WHOLE } from "../../../src/base/ordered-index.ts";
 import type { CommandRequest } from "../../../src/processes/manager.ts";
 import { settled } from "../../support/manual-clock.ts";
@@ -265,6 +266,28 @@ describe("run", () => {
     const { stdout, status } = await result;
     expect(stdout.result()).toEqual({ data: Buffer.from("head--tail"), gap: { from: 5, to: 505 } });
     expect(status.stdoutBytes).toBe(510);
+  });
+
+  test("takes memory until its call is over, and returns less if there is no more", async () => {
+    const memory = new MemoryBudget(200_000, 0);
+    const bench = await ProcessBench.start({ memory });
+    const calls = [new AbortController(), new AbortController()];
+    const results = calls.map(({ signal }) => run(bench, {}, 100_000, signal));
+    await settled();
+    for (const [index, job] of bench.runner.jobs.entries()) {
+      job.write(`head of ${index}`.padEnd(50_000, "."));
+      job.write(`tail of ${index}`.padStart(50_000, "."));
+      job.exit(0);
+    }
+    const [whole, cut] = await Promise.all(results);
+    expect(whole?.stdout.result()).toMatchObject({ data: { length: 100_000 }, gap: undefined });
+    const { data, gap } = cut?.stdout.result() ?? {};
+    expect(data?.toString()).toMatch(/^head of 1\.{16000,}tail of 1$/);
+    expect(cut?.status).toMatchObject({ cause: "EXITED", exitCode: 0, stdoutBytes: 100_000 });
+    expect(100_000 - (gap?.to ?? 0) + (gap?.from ?? 0)).toBe(data?.length);
+    expect(memory.of(OWNER)).toBeGreaterThanOrEqual(50_000);
+    for (const call of calls) call.abort();
+    expect(memory.of(OWNER)).toBe(0);
   });
 
   test("counts dropped output as part of the gap", async () => {

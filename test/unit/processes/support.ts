@@ -4,6 +4,7 @@ import { tmpdir } from "node:os";
 import path from "node:path";
 import { onTestFinished } from "vitest";
 import { BerthError } from "../../../src/base/errors.ts";
+import type { MemoryBudget } from "../../../src/base/memory-budget.ts";
 import { ProcessControl } from "../../../src/processes/control.ts";
 import { ProcessJournal } from "../../../src/processes/journal.ts";
 import {
@@ -70,6 +71,7 @@ interface BenchSettings {
   readonly spill?: boolean;
   /** In real time, which a kill uses. */
   readonly killGraceMs?: number;
+  readonly memory?: MemoryBudget;
 }
 
 /**
@@ -136,7 +138,7 @@ export class ProcessBench {
   async begin(): Promise<void> {
     const { clock, engine } = this.world;
     const { maxProcesses = 100, keepaliveMs = 600_000, windowBytes = 1_000_000 } = this.#settings;
-    const { killGraceMs = 2_000, spill = false } = this.#settings;
+    const { killGraceMs = 2_000, spill = false, memory } = this.#settings;
     const alive = { yes: true };
     this.#alive = alive;
     const store = mortal(this.world.store, alive);
@@ -174,6 +176,7 @@ export class ProcessBench {
         openSpill: spill ? () => disk.open() : undefined,
         killGraceMs,
         journal: new ProcessJournal({ ...state, store: store.processes, disk, engine }),
+        ...(memory && { memory }),
       },
     );
     await manager.recover();

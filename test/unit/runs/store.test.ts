@@ -109,6 +109,41 @@ test("a list of large runs is short, in any state, and continues where it was", 
   }
 });
 
+test("of long steps and messages the newest are read, and skipping those reads the others", () => {
+  const { store, add } = newStore();
+  add();
+  const run = newRun(0);
+  const result = "é".repeat(8 * 1024);
+  for (let step = 1; step <= 1_000; step++) {
+    const addStep = {
+      step,
+      result,
+      outcome: "CONTINUE",
+      stuck: false,
+      startTimeMs: 0,
+      endTimeMs: 0,
+    } as const;
+    store.save({ run, events: [], timeMs: 0, addStep });
+  }
+  const contents = Array.from({ length: 100 }, (_, index) => `${index} `.padEnd(256 * 1024, "x"));
+  const addMessages = contents.map((content) => ({ role: "USER", content }) as const);
+  store.save({ run, events: [], timeMs: 0, addMessages });
+
+  const steps = store.steps(run.runId).map(({ step }) => step);
+  expect(steps).toEqual(Array.from(steps, (_, index) => 1_000 - steps.length + 1 + index));
+  expect(steps.length).toBeGreaterThan(50);
+  expect(steps.length).toBeLessThan(65);
+  const read: string[] = [];
+  while (read.length < 100) {
+    const part = store.messages(run.runId, read.length).map(({ content }) => content);
+    expect(part.length).toBeGreaterThan(0);
+    expect(part.length).toBeLessThan(6);
+    read.unshift(...part);
+  }
+  expect(read).toEqual(contents);
+  expect(store.messages(run.runId, 100)).toEqual([]);
+});
+
 test("the newest of an owner's settled runs are kept, in any state, and no other owner's are dropped", () => {
   const { database, store, add, numbers } = newStore();
   add("IDLE", "another");

@@ -525,6 +525,19 @@ describe("an ended sandbox", () => {
     expect(manager.get(named("large-29")).spec).toMatchObject({ env: env(29), labels: { at: "29" } });
   });
 
+  test.each([
+    ["names of secrets", { secretEnv: { ["X".repeat(2 ** 20)]: "token" } }],
+    ["labels", { labels: { large: "x".repeat(2 ** 20) } }],
+  ])("with large %s fills a page as one with large variables does", async (_what, spec) => {
+    const { manager } = await newManager();
+    for (let at = 0; at < 6; at++) await manager.create(OWNER, spec, { sandboxId: `s${at}`, signal: never });
+    const page = (state: "RUNNING" | "TERMINATED") =>
+      manager.list(OWNER, { labels: {}, states: new Set([state]) }, { limit: 100 }).items.length;
+    expect(page("RUNNING")).toBe(2);
+    for (let at = 0; at < 6; at++) await manager.delete(named(`s${at}`), 0);
+    expect(page("TERMINATED")).toBe(2);
+  });
+
   test("with a large environment whose id is taken again leaves no write that fails", async () => {
     const { manager, clock, log, engine, world } = await newManager();
     const create = () => manager.create(OWNER, { env: env(0) }, { sandboxId: "x", signal: never });

@@ -288,9 +288,15 @@ describe("a batch", () => {
       const [type = ""] = name.split(" ");
       return requestOf({ tool: `${type}:wait`, params: { name } });
     });
-  const run = (bench: SessionBench, requests: ReturnType<typeof waits>, options: Partial<BatchOptions>) => {
+  const anyMemory = () => true;
+  const run = (
+    bench: SessionBench,
+    requests: ReturnType<typeof waits>,
+    options: Partial<BatchOptions>,
+    take = anyMemory as (bytes: number) => boolean,
+  ) => {
     const all = { parallel: false, stopOnError: false, traceId: "trace_batch", ...options };
-    const results = runBatch(bench.tools, requests, all, never);
+    const results = runBatch(bench.tools, requests, all, take, never);
     results.catch(() => {});
     return results;
   };
@@ -359,6 +365,26 @@ describe("a batch", () => {
     expect(failures).toMatchObject([false, tooLarge("ran, and its code is 0"), rest, rest]);
   });
 
+  test("holds results as long as there is memory for them", async () => {
+    const bench = await SessionBench.start();
+    await bench.created("shell");
+    let left = 1_500;
+    const take = (bytes: number) => {
+      left -= bytes;
+      return left >= 0;
+    };
+    const results = run(bench, waits("shell 1", "shell 2", "shell 3"), {}, take);
+    for (const name of ["shell 1", "shell 2", "shell 3"]) {
+      await settled();
+      if (!bench.shell.started.includes(name)) continue;
+      const content = Buffer.alloc(1_000);
+      bench.shell.call(name).finish({ attachments: [{ name, mediaType: "text/plain", content }] });
+    }
+    const failures = (await results).map((result) => result.kind === "failure" && result.failure);
+    const tooLarge = { reason: "MESSAGE_TOO_LARGE" };
+    expect(failures).toMatchObject([false, tooLarge, tooLarge]);
+  });
+
   test.each([
     ["fails", { code: TOOL_CODE.failed }],
     ["ran a program that failed", { programFailed: true }],
@@ -420,7 +446,7 @@ describe("a batch", () => {
     await bench.created("shell");
     const caller = new AbortController();
     const options = { parallel: false, stopOnError: false, traceId: undefined };
-    const results = runBatch(bench.tools, waits("shell 1", "shell 2"), options, caller.signal);
+    const results = runBatch(bench.tools, waits("shell 1", "shell 2"), options, anyMemory, caller.signal);
     results.catch(() => {});
     await settled();
     caller.abort();

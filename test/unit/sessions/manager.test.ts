@@ -420,3 +420,13 @@ test("the list has an owner's sessions newest first, in pages", async () => {
   expect(shells.items).toHaveLength(1);
   expect(bench.sessions.list(OWNER, { workerId: "bob", types: new Set() }).items).toEqual([]);
 });
+
+test("a page of sessions with large configs is short", async () => {
+  const bench = await SessionBench.start();
+  for (let at = 0; at < 5; at++)
+    await bench.create(["shell"], { config: { custom_name: "x".repeat(2 ** 20) } }, never, `worker ${at}`);
+  const all = { workerId: undefined, types: new Set<string>() };
+  const { items, next } = bench.sessions.list(OWNER, all, { limit: 100 });
+  expect(items).toHaveLength(2);
+  expect(bench.sessions.list(OWNER, all, { limit: 100, after: next }).items).toHaveLength(2);
+});

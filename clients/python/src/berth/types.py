@@ -647,7 +647,7 @@ class RunInfo:
     next_step_prompt: str
     #: DELETE_SANDBOX or KEEP.
     on_end: str
-    #: Empty in `list`.
+    #: The newest: without the oldest if all have more than 1 MiB. Empty in `list`.
     steps: tuple[RunStep, ...]
     summary: str
     sandbox_id: str
@@ -657,7 +657,8 @@ class RunInfo:
     lease_expire_time: datetime | None
     owner: str
     message_count: int
-    #: Only of `get(…, include_messages=True)`.
+    #: The newest: at most 100, and without the oldest if they have more than 1 MiB. Only of
+    #: `get(…, include_messages=True)`.
     messages: tuple[RunMessage, ...]
 
 

@@ -670,7 +670,7 @@ class RunCommandRequest(_message.Message):
     max_output_bytes: _builtins.int
     """Maximum bytes to return of each stream. Default, also for 0: 1 MiB; at most
     16 MiB. Of a longer stream, the head and the tail are returned, each half
-    that many bytes.
+    that many bytes, or less while many calls collect output: see RunCommand.
     """
     run_id: _builtins.str
     """The run it belongs to, which must be RUNNING. The process is killed when

@@ -96,7 +96,10 @@ class ProcessServiceServicer(object):
     def RunCommand(self, request, context):
         """RunCommand runs a process to its end and returns its collected output: Exec
         for callers that want one message. Output beyond max_output_bytes does not
-        end the process: the head and tail of the output are kept.
+        end the process: the head and tail of the output are kept. While calls have
+        collected as much as the server has memory for (512 MiB, of which one owner
+        may take nine tenths), they are shorter, but have at least 8 KiB each:
+        truncated and the gaps say what is missing.
 
         The process is killed if the caller disconnects, unless the request has a
         request_id.

@@ -58,7 +58,10 @@ class ProcessServiceStub:
     RunCommand: _grpc.UnaryUnaryMultiCallable[_process_pb2.RunCommandRequest, _process_pb2.RunCommandResponse]
     """RunCommand runs a process to its end and returns its collected output: Exec
     for callers that want one message. Output beyond max_output_bytes does not
-    end the process: the head and tail of the output are kept.
+    end the process: the head and tail of the output are kept. While calls have
+    collected as much as the server has memory for (512 MiB, of which one owner
+    may take nine tenths), they are shorter, but have at least 8 KiB each:
+    truncated and the gaps say what is missing.
 
     The process is killed if the caller disconnects, unless the request has a
     request_id.
@@ -143,7 +146,10 @@ class ProcessServiceAsyncStub(ProcessServiceStub):
     RunCommand: _aio.UnaryUnaryMultiCallable[_process_pb2.RunCommandRequest, _process_pb2.RunCommandResponse]  # type: ignore[assignment]
     """RunCommand runs a process to its end and returns its collected output: Exec
     for callers that want one message. Output beyond max_output_bytes does not
-    end the process: the head and tail of the output are kept.
+    end the process: the head and tail of the output are kept. While calls have
+    collected as much as the server has memory for (512 MiB, of which one owner
+    may take nine tenths), they are shorter, but have at least 8 KiB each:
+    truncated and the gaps say what is missing.
 
     The process is killed if the caller disconnects, unless the request has a
     request_id.
@@ -237,7 +243,10 @@ class ProcessServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_process_pb2.RunCommandResponse, _abc.Awaitable[_process_pb2.RunCommandResponse]]:
         """RunCommand runs a process to its end and returns its collected output: Exec
         for callers that want one message. Output beyond max_output_bytes does not
-        end the process: the head and tail of the output are kept.
+        end the process: the head and tail of the output are kept. While calls have
+        collected as much as the server has memory for (512 MiB, of which one owner
+        may take nine tenths), they are shorter, but have at least 8 KiB each:
+        truncated and the gaps say what is missing.
 
         The process is killed if the caller disconnects, unless the request has a
         request_id.

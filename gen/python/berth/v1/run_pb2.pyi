@@ -355,7 +355,7 @@ class Run(_message.Message):
     on_end: Global___RunOnEnd.ValueType
     """What happens to its sandbox at the end."""
     summary: _builtins.str
-    """One line "Step N: result" for each reported step, and after MAX_STEPS the
+    """One line "Step N: result" for each step in steps, and after MAX_STEPS the
     run's message, joined by newlines; "No steps executed" if there are none.
     Empty in ListRuns.
     """
@@ -366,7 +366,7 @@ class Run(_message.Message):
     owner: _builtins.str
     """Who created it: the token's tenant, "default" without tokens."""
     message_count: _builtins.int
-    """How many messages are kept."""
+    """How many messages are kept: the newest 100 at most."""
     @_builtins.property
     def step_timeout(self) -> _duration_pb2.Duration:
         """How long the caller may be silent during a step."""
@@ -377,7 +377,10 @@ class Run(_message.Message):
 
     @_builtins.property
     def steps(self) -> _containers.RepeatedCompositeFieldContainer[Global___RunStep]:
-        """The reported steps, in order. Empty in ListRuns."""
+        """The newest reported steps, in order. If the steps have more than 1 MiB
+        together, as JSON, the oldest are left out, so that the first one here is
+        not step 1; WatchRun has those too. Empty in ListRuns.
+        """
 
     @_builtins.property
     def create_time(self) -> _timestamp_pb2.Timestamp:
@@ -399,7 +402,10 @@ class Run(_message.Message):
 
     @_builtins.property
     def messages(self) -> _containers.RepeatedCompositeFieldContainer[Global___RunMessage]:
-        """The newest 100 messages, in order. Only in GetRun with include_messages."""
+        """The newest messages, in order. If the kept ones have more than 1 MiB
+        together, the oldest are left out; GetRunRequest.skip_messages reads those.
+        Only in GetRun with include_messages.
+        """
 
     def __init__(
         self,
@@ -496,7 +502,7 @@ class RunEnd(_message.Message):
     message: _builtins.str
     """How it ended, for a person."""
     summary: _builtins.str
-    """As Run.summary."""
+    """As Run.summary, of the steps that Run.steps would have."""
     def __init__(
         self,
         *,
@@ -948,19 +954,26 @@ class GetRunRequest(_message.Message):
 
     RUN_ID_FIELD_NUMBER: _builtins.int
     INCLUDE_MESSAGES_FIELD_NUMBER: _builtins.int
+    SKIP_MESSAGES_FIELD_NUMBER: _builtins.int
     run_id: _builtins.str
     """The run's id. Required."""
     include_messages: _builtins.bool
     """Whether its messages are returned too. Default false."""
+    skip_messages: _builtins.int
+    """How many of the newest messages to leave out. With the number of messages
+    that earlier answers had, it reads a long conversation in parts, newest
+    first, as long as none are added. Default 0.
+    """
     def __init__(
         self,
         *,
         run_id: _builtins.str = ...,
         include_messages: _builtins.bool = ...,
+        skip_messages: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["include_messages", b"include_messages", "run_id", b"run_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["include_messages", b"include_messages", "run_id", b"run_id", "skip_messages", b"skip_messages"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

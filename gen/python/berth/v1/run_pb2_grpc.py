@@ -201,7 +201,7 @@ class RunServiceServicer(object):
     def GetRun(self, request, context):
         """GetRun reads one run.
 
-        Errors: NOT_FOUND (RUN_NOT_FOUND).
+        Errors: INVALID_ARGUMENT; NOT_FOUND (RUN_NOT_FOUND).
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

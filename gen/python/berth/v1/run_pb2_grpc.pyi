@@ -120,7 +120,7 @@ class RunServiceStub:
     GetRun: _grpc.UnaryUnaryMultiCallable[_run_pb2.GetRunRequest, _run_pb2.GetRunResponse]
     """GetRun reads one run.
 
-    Errors: NOT_FOUND (RUN_NOT_FOUND).
+    Errors: INVALID_ARGUMENT; NOT_FOUND (RUN_NOT_FOUND).
     """
     ListRuns: _grpc.UnaryUnaryMultiCallable[_run_pb2.ListRunsRequest, _run_pb2.ListRunsResponse]
     """ListRuns lists runs, newest first, without their steps, messages and
@@ -239,7 +239,7 @@ class RunServiceAsyncStub(RunServiceStub):
     GetRun: _aio.UnaryUnaryMultiCallable[_run_pb2.GetRunRequest, _run_pb2.GetRunResponse]  # type: ignore[assignment]
     """GetRun reads one run.
 
-    Errors: NOT_FOUND (RUN_NOT_FOUND).
+    Errors: INVALID_ARGUMENT; NOT_FOUND (RUN_NOT_FOUND).
     """
     ListRuns: _aio.UnaryUnaryMultiCallable[_run_pb2.ListRunsRequest, _run_pb2.ListRunsResponse]  # type: ignore[assignment]
     """ListRuns lists runs, newest first, without their steps, messages and
@@ -397,7 +397,7 @@ class RunServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_run_pb2.GetRunResponse, _abc.Awaitable[_run_pb2.GetRunResponse]]:
         """GetRun reads one run.
 
-        Errors: NOT_FOUND (RUN_NOT_FOUND).
+        Errors: INVALID_ARGUMENT; NOT_FOUND (RUN_NOT_FOUND).
         """
 
     @_abc_1.abstractmethod

@@ -101,7 +101,8 @@ class SessionServiceStub:
     return. Only the timeout and trace_id of all calls are checked before any
     of them runs.
 
-    The results have at most 32 MiB of data and attachments together. Once one
+    The results have at most 32 MiB of data and attachments together, or less
+    while calls have gathered as much as the server has memory for. Once one
     does not fit, it and the calls that have not started are failures with
     RESOURCE_EXHAUSTED (MESSAGE_TOO_LARGE), whose messages say which calls ran.
 
@@ -243,7 +244,8 @@ class SessionServiceAsyncStub(SessionServiceStub):
     return. Only the timeout and trace_id of all calls are checked before any
     of them runs.
 
-    The results have at most 32 MiB of data and attachments together. Once one
+    The results have at most 32 MiB of data and attachments together, or less
+    while calls have gathered as much as the server has memory for. Once one
     does not fit, it and the calls that have not started are failures with
     RESOURCE_EXHAUSTED (MESSAGE_TOO_LARGE), whose messages say which calls ran.
 
@@ -406,7 +408,8 @@ class SessionServiceServicer(metaclass=_abc_1.ABCMeta):
         return. Only the timeout and trace_id of all calls are checked before any
         of them runs.
 
-        The results have at most 32 MiB of data and attachments together. Once one
+        The results have at most 32 MiB of data and attachments together, or less
+        while calls have gathered as much as the server has memory for. Once one
         does not fit, it and the calls that have not started are failures with
         RESOURCE_EXHAUSTED (MESSAGE_TOO_LARGE), whose messages say which calls ran.
 

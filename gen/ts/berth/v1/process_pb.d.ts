@@ -569,7 +569,7 @@ export declare type RunCommandRequest = Message<"berth.v1.RunCommandRequest"> & 
   /**
    * Maximum bytes to return of each stream. Default, also for 0: 1 MiB; at most
    * 16 MiB. Of a longer stream, the head and the tail are returned, each half
-   * that many bytes.
+   * that many bytes, or less while many calls collect output: see RunCommand.
    *
    * @generated from field: int64 max_output_bytes = 9;
    */
@@ -1351,7 +1351,10 @@ export declare const ProcessService: GenService<{
   /**
    * RunCommand runs a process to its end and returns its collected output: Exec
    * for callers that want one message. Output beyond max_output_bytes does not
-   * end the process: the head and tail of the output are kept.
+   * end the process: the head and tail of the output are kept. While calls have
+   * collected as much as the server has memory for (512 MiB, of which one owner
+   * may take nine tenths), they are shorter, but have at least 8 KiB each:
+   * truncated and the gaps say what is missing.
    *
    * The process is killed if the caller disconnects, unless the request has a
    * request_id.

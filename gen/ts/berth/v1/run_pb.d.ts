@@ -187,14 +187,16 @@ export declare type Run = Message<"berth.v1.Run"> & {
   onEnd: RunOnEnd;
 
   /**
-   * The reported steps, in order. Empty in ListRuns.
+   * The newest reported steps, in order. If the steps have more than 1 MiB
+   * together, as JSON, the oldest are left out, so that the first one here is
+   * not step 1; WatchRun has those too. Empty in ListRuns.
    *
    * @generated from field: repeated berth.v1.RunStep steps = 13;
    */
   steps: RunStep[];
 
   /**
-   * One line "Step N: result" for each reported step, and after MAX_STEPS the
+   * One line "Step N: result" for each step in steps, and after MAX_STEPS the
    * run's message, joined by newlines; "No steps executed" if there are none.
    * Empty in ListRuns.
    *
@@ -247,14 +249,16 @@ export declare type Run = Message<"berth.v1.Run"> & {
   owner: string;
 
   /**
-   * How many messages are kept.
+   * How many messages are kept: the newest 100 at most.
    *
    * @generated from field: int32 message_count = 21;
    */
   messageCount: number;
 
   /**
-   * The newest 100 messages, in order. Only in GetRun with include_messages.
+   * The newest messages, in order. If the kept ones have more than 1 MiB
+   * together, the oldest are left out; GetRunRequest.skip_messages reads those.
+   * Only in GetRun with include_messages.
    *
    * @generated from field: repeated berth.v1.RunMessage messages = 22;
    */
@@ -341,7 +345,7 @@ export declare type RunEnd = Message<"berth.v1.RunEnd"> & {
   message: string;
 
   /**
-   * As Run.summary.
+   * As Run.summary, of the steps that Run.steps would have.
    *
    * @generated from field: string summary = 4;
    */
@@ -826,6 +830,15 @@ export declare type GetRunRequest = Message<"berth.v1.GetRunRequest"> & {
    * @generated from field: bool include_messages = 2;
    */
   includeMessages: boolean;
+
+  /**
+   * How many of the newest messages to leave out. With the number of messages
+   * that earlier answers had, it reads a long conversation in parts, newest
+   * first, as long as none are added. Default 0.
+   *
+   * @generated from field: int32 skip_messages = 3;
+   */
+  skipMessages: number;
 };
 
 /**
@@ -1538,7 +1551,7 @@ export declare const RunService: GenService<{
   /**
    * GetRun reads one run.
    *
-   * Errors: NOT_FOUND (RUN_NOT_FOUND).
+   * Errors: INVALID_ARGUMENT; NOT_FOUND (RUN_NOT_FOUND).
    *
    * @generated from rpc berth.v1.RunService.GetRun
    */

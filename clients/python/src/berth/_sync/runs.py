@@ -156,9 +156,12 @@ class Runs:
         answer = self._transport.retried(self._transport.stubs.runs.ResetRun, request)
         return _convert.run(answer.run)
 
-    def get(self, run_id: str, *, include_messages: bool = False) -> RunInfo:
-        """The data of a run."""
-        request = run_pb2.GetRunRequest(run_id=run_id, include_messages=include_messages)
+    def get(self, run_id: str, *, include_messages: bool = False, skip_messages: int = 0) -> RunInfo:
+        """The data of a run. `skip_messages` leaves out that many of the newest messages, to read a long conversation
+        in parts."""
+        request = run_pb2.GetRunRequest(
+            run_id=run_id, include_messages=include_messages, skip_messages=skip_messages
+        )
         answer = self._transport.read(self._transport.stubs.runs.GetRun, request)
         return _convert.run(answer.run)
 

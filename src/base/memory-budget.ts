@@ -1,0 +1,64 @@
+import { SharedPlaces } from "./shared-places.ts";
+
+/** What one call takes of a {@link MemoryBudget}. */
+export interface MemoryShare {
+  /** Takes more. Returns whether there is room for that; if not, nothing changes. There is none once it is closed. */
+  take(bytes: number): boolean;
+  giveBack(bytes: number): void;
+  /** Gives everything back. Idempotent. */
+  close(): void;
+}
+
+/** A call takes more than this anyway, so small ones work also if there is no room. */
+const UNCOUNTED_BYTES = 16 * 1024;
+
+/**
+ * Limits the memory for what calls gather: the output of commands, the results of batches, the names in watched
+ * directories. Without it, many calls could each gather as much as one may. They take memory only as they need it, and no
+ * owner can take all of it.
+ */
+export class MemoryBudget {
+  readonly #bytes: SharedPlaces;
+  readonly #uncountedBytes: number;
+
+  /** @param uncountedBytes how much of each share does not count. */
+  constructor(bytes: number, uncountedBytes = UNCOUNTED_BYTES) {
+    this.#bytes = new SharedPlaces(bytes);
+    this.#uncountedBytes = uncountedBytes;
+  }
+
+  /** How much an owner has taken. */
+  of(owner: string): number {
+    return this.#bytes.of(owner);
+  }
+
+  /** @param signal closes the share when it is aborted: when the call is over, and its answer is sent. */
+  open(owner: string, signal: AbortSignal): MemoryShare {
+    let held = 0;
+    let isClosed = false;
+    const countedAt = (bytes: number): number => Math.max(0, bytes - this.#uncountedBytes);
+    const giveBack = (bytes: number): void => {
+      const left = Math.max(0, held - bytes);
+      this.#bytes.giveBack(owner, countedAt(held) - countedAt(left));
+      held = left;
+    };
+    const close = (): void => {
+      isClosed = true;
+      signal.removeEventListener("abort", close);
+      giveBack(held);
+    };
+    signal.addEventListener("abort", close);
+    if (signal.aborted) close();
+    return {
+      take: (bytes) => {
+        const counted = countedAt(held + bytes) - countedAt(held);
+        if (isClosed || (counted > 0 && !this.#bytes.hasRoomFor(owner, counted))) return false;
+        held += bytes;
+        if (counted > 0) this.#bytes.take(owner, counted);
+        return true;
+      },
+      giveBack,
+      close,
+    };
+  }
+}
