@@ -269,6 +269,34 @@ export const CLIENT_DEFECTS: readonly Defect[] = [
     },
   },
   {
+    name: "an OpenManus terminal is replaced by another sandbox after five minutes",
+    changes: [
+      {
+        file: "clients/python/src/berth/openmanus.py",
+        from: ", sandbox_id=sandbox.sandbox_id, ttl=_TERMINAL_TTL_S)",
+        to: ", sandbox_id=sandbox.sandbox_id)",
+      },
+    ],
+    test: {
+      file: "test/integration/clients/python.test.ts",
+      title: "passes its tests with the newest grpcio and protobuf that it accepts",
+    },
+  },
+  {
+    name: "an OpenManus terminal that has ended is replaced by another sandbox",
+    changes: [
+      {
+        file: "clients/python/src/berth/openmanus.py",
+        from: 'if session.status != "REFRESHED":',
+        to: "if False:",
+      },
+    ],
+    test: {
+      file: "test/integration/clients/python.test.ts",
+      title: "passes its tests with the newest grpcio and protobuf that it accepts",
+    },
+  },
+  {
     name: "what an OpenManus manager is creating during its cleanup stays",
     changes: [
       {
