@@ -199,6 +199,20 @@ export const CLIENT_DEFECTS: readonly Defect[] = [
     test: { file: CLIENT, title: "an upload that never starts cancels its source" },
   },
   {
+    name: "a file that cannot be read ends the program before its upload begins",
+    changes: [
+      {
+        file: "clients/typescript/src/streams.ts",
+        from: '  source.on?.("error", () => {});\n',
+        to: "  void source;\n",
+      },
+    ],
+    test: {
+      file: UNIT,
+      title: "a file that cannot be read fails its upload, and does not end the program before",
+    },
+  },
+  {
     name: "a command starts again in Python after a wait for its start was canceled",
     changes: [
       {

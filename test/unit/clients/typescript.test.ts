@@ -1,3 +1,4 @@
+import { createReadStream } from "node:fs";
 import { mkdir, mkdtemp, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import path from "node:path";
@@ -184,6 +185,17 @@ test("an upload of which nothing is read cancels its source, and does not read i
     expect(await pieces.next()).toEqual({ done: true, value: undefined });
   }
   expect(ends).toEqual(["canceled", "returned"]);
+});
+
+test("a file that cannot be read fails its upload, and does not end the program before", async () => {
+  const source = createReadStream("/no/such/file");
+  const pieces = piecesOf(source);
+  const { promise, resolve } = Promise.withResolvers<unknown>();
+  source.on("close", () => resolve("closed"));
+  process.on("uncaughtException", resolve);
+  // An upload reads nothing before it is connected.
+  expect(await promise.finally(() => process.off("uncaughtException", resolve))).toBe("closed");
+  await expect(pieces.next()).rejects.toMatchObject({ code: "ENOENT" });
 });
 
 /** A sandbox of a service that handles commands in this way. */
