@@ -227,6 +227,20 @@ export const CLIENT_DEFECTS: readonly Defect[] = [
     },
   },
   {
+    name: "a watch in Python whose start was canceled keeps its sandbox alive",
+    changes: [
+      {
+        file: "clients/python/src/berth/_async/subscription.py",
+        from: "never ends it.\n            await self.end()\n",
+        to: "never ends it.\n",
+      },
+    ],
+    test: {
+      file: "test/integration/clients/python.test.ts",
+      title: "passes its tests with the newest grpcio and protobuf that it accepts",
+    },
+  },
+  {
     name: "the Python client uploads named pipes and devices of a directory",
     changes: [
       {

@@ -582,6 +582,25 @@ async def test_downloads_and_events_go_on(link: Link, berth: AsyncBerth) -> None
                 assert event is not None and event.type == "UPDATED"
 
 
+async def test_a_watch_that_is_canceled_while_it_is_entered_ends(link: Link, berth: AsyncBerth) -> None:
+    async def is_watched() -> bool:
+        return (await sandbox.refresh()).active_operations > 0
+
+    async with berth.sandboxes.create() as sandbox, AsyncBerth(link.address) as other:
+        changes = (await other.sandboxes.get(sandbox.sandbox_id)).files.watch()
+        link.passing.clear()
+        entering = asyncio.create_task(changes.__aenter__())
+        while not await is_watched():
+            await asyncio.sleep(0.01)
+        entering.cancel()
+        await asyncio.wait([entering])
+        link.passing.set()
+        late = time.monotonic() + 30
+        while await is_watched() and time.monotonic() < late:
+            await asyncio.sleep(0.01)
+        assert not await is_watched()
+
+
 async def test_what_cannot_be_restored_says_what_was_received(link: Link, berth: AsyncBerth) -> None:
     async with berth.sandboxes.create() as made:
         async with AsyncBerth(link.address, retry_for=0.5) as other:
