@@ -241,6 +241,34 @@ export const CLIENT_DEFECTS: readonly Defect[] = [
     },
   },
   {
+    name: "a silent call in Python never notices that its service is gone",
+    changes: [
+      {
+        file: "clients/python/src/berth/_endpoint.py",
+        from: '        "grpc.http2.max_pings_without_data": 0,\n',
+        to: "",
+      },
+    ],
+    test: {
+      file: "test/integration/clients/python.test.ts",
+      title: "passes its tests with the newest grpcio and protobuf that it accepts",
+    },
+  },
+  {
+    name: "a call in Python notices after a minute that its service is gone",
+    changes: [
+      {
+        file: "clients/python/src/berth/_endpoint.py",
+        from: '        "grpc.http2.ping_timeout_ms": _PING_TIMEOUT_MS,\n',
+        to: "",
+      },
+    ],
+    test: {
+      file: "test/integration/clients/python.test.ts",
+      title: "passes its tests with the newest grpcio and protobuf that it accepts",
+    },
+  },
+  {
     name: "the Python client uploads named pipes and devices of a directory",
     changes: [
       {

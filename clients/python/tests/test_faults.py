@@ -601,6 +601,26 @@ async def test_a_watch_that_is_canceled_while_it_is_entered_ends(link: Link, ber
         assert not await is_watched()
 
 
+async def test_a_silent_call_notices_that_its_service_is_gone(
+    link: Link, berth: AsyncBerth, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("berth._endpoint._PING_INTERVAL_MS", 100)
+    monkeypatch.setattr("berth._endpoint._PING_TIMEOUT_MS", 1000)
+    async with berth.sandboxes.create() as sandbox, AsyncBerth(link.address) as other:
+        far = await other.sandboxes.get(sandbox.sandbox_id)
+        running = asyncio.create_task(far.run("sleep 1000"))
+        while not await sandbox.processes():
+            await asyncio.sleep(0.01)
+        # By itself gRPC sends two pings in a silent call, a second apart.
+        await asyncio.sleep(3)
+        link.passing.clear()
+        done, _ = await asyncio.wait([running], timeout=30)
+        link.passing.set()
+        assert done
+        with pytest.raises(errors.UnavailableError):
+            await running
+
+
 async def test_what_cannot_be_restored_says_what_was_received(link: Link, berth: AsyncBerth) -> None:
     async with berth.sandboxes.create() as made:
         async with AsyncBerth(link.address, retry_for=0.5) as other:
