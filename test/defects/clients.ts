@@ -213,6 +213,20 @@ export const CLIENT_DEFECTS: readonly Defect[] = [
     },
   },
   {
+    name: "the step of an aborted agent goes on until the service has answered",
+    changes: [
+      {
+        file: "clients/typescript/src/agent.ts",
+        from: "const stop = (): void => over.abort(signal.reason);",
+        to: "const stop = (): void => void this.#cancel(signal.reason).catch(() => over.abort(signal.reason));",
+      },
+    ],
+    test: {
+      file: FAULTS,
+      title: "an aborted agent stops at once, also while the service cannot be reached",
+    },
+  },
+  {
     name: "a command starts again in Python after a wait for its start was canceled",
     changes: [
       {
