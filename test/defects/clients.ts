@@ -95,8 +95,8 @@ export const CLIENT_DEFECTS: readonly Defect[] = [
     changes: [
       {
         file: "clients/typescript/src/process.ts",
-        from: 'if (this.#owned && this.processId === "") this.#abandon();',
-        to: 'if (this.#owned && this.processId === "") stop.abort();',
+        from: "this.#abandon();\n        else {",
+        to: "stop.abort();\n        else {",
       },
     ],
     test: {
@@ -227,11 +227,40 @@ export const CLIENT_DEFECTS: readonly Defect[] = [
     },
   },
   {
+    name: "a command whose start is on its way runs on after its reader has left",
+    changes: [
+      {
+        file: "clients/typescript/src/process.ts",
+        from: '    if (this.#owned && this.processId === "") this.#abandon();\n    this.#left',
+        to: "    this.#left",
+      },
+    ],
+    test: {
+      file: CLIENT,
+      title: "a command whose start is on its way when its reader has %s ends",
+      row: "left",
+    },
+  },
+  {
+    name: "a command whose start is on its way runs on after its reader in Python has left",
+    changes: [
+      {
+        file: "clients/python/src/berth/_async/process.py",
+        from: "self._transport.later(lambda: self._abandon(stream))",
+        to: "stream.cancel()",
+      },
+    ],
+    test: {
+      file: "test/integration/clients/python.test.ts",
+      title: "passes its tests with the newest grpcio and protobuf that it accepts",
+    },
+  },
+  {
     name: "a command starts again in Python after a wait for its start was canceled",
     changes: [
       {
         file: "clients/python/src/berth/_async/process.py",
-        from: "outlives_reads=not self._request.request_id",
+        from: "outlives_reads=self._owned or not self._request.request_id",
         to: "outlives_reads=False",
       },
     ],

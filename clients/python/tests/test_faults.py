@@ -461,6 +461,32 @@ async def test_a_command_starts_once_though_its_reader_gave_up_waiting(link: Lin
         assert (await process.result()).stdout == "once\n"
 
 
+@pytest.mark.parametrize("request_id", ["", uuid.uuid4().hex])
+@pytest.mark.parametrize("how", ["loop", "block", "close"])
+async def test_a_command_whose_start_is_on_its_way_ends_with_its_reader(
+    link: Link, berth: AsyncBerth, how: str, request_id: str
+) -> None:
+    async with berth.sandboxes.create() as sandbox, AsyncBerth(link.address) as other:
+        there = await other.sandboxes.get(sandbox.sandbox_id)
+        # However long the service would wait for its reader.
+        process = there.exec("sleep 1000", reconnect=600, request_id=request_id and request_id + how)
+        link.passing.clear()
+        reading = asyncio.ensure_future(process.__aenter__() if how == "block" else process.wait())
+        while not await sandbox.processes():
+            await asyncio.sleep(0.01)
+        if how != "close":
+            reading.cancel()
+        closing = asyncio.ensure_future(other.close() if how == "close" else asyncio.sleep(0))
+        [failure] = await asyncio.gather(reading, return_exceptions=True)
+        link.passing.set()
+        await closing
+        late = time.monotonic() + 30
+        while await sandbox.processes() and time.monotonic() < late:
+            await asyncio.sleep(0.01)
+        assert await sandbox.processes() == []
+        assert isinstance(failure, errors.CanceledError if how == "close" else asyncio.CancelledError)
+
+
 async def test_a_sandbox_is_made_once_wherever_the_connection_breaks(link: Link, berth: AsyncBerth) -> None:
     mark = uuid.uuid4().hex
     link.lengths = [20, 70, 110, 150, 200]

@@ -89,6 +89,8 @@ class AsyncStream(Generic[R]):
         self.outlives_reads = outlives_reads
         self._turn = Lock()
         self._reading: asyncio.Task[object] | None = None
+        #: Done once it was left.
+        self._left: asyncio.Future[object] = asyncio.get_running_loop().create_future()
 
     async def _read(self) -> object:
         return await self._call.read()
@@ -102,7 +104,9 @@ class AsyncStream(Generic[R]):
                 self._reading = asyncio.get_running_loop().create_task(self._read())
                 # Otherwise asyncio reports a failure that nobody reads any more.
                 self._reading.add_done_callback(lambda reading: reading.cancelled() or reading.exception())
-            await asyncio.wait([self._reading])
+            await asyncio.wait([self._reading, self._left], return_when=asyncio.FIRST_COMPLETED)
+            if self._left.done():
+                return grpc.aio.EOF
             reading, self._reading = self._reading, None
             return reading.result()
 
@@ -121,6 +125,23 @@ class AsyncStream(Generic[R]):
             raise self._error_of(error) from error
         # gRPC's types do not express that EOF is a singleton.
         return None if answer is grpc.aio.EOF else cast("R", answer)
+
+    def leave(self) -> None:
+        """Stops whoever waits for a stream that outlives its reads: they get None, and `last` their response."""
+        self._left.set_result(None)
+
+    async def last(self, timeout: float) -> R | None:
+        """The last response of a stream that was left. Ends the call. None if it fails, or takes longer than `timeout`
+        seconds.
+        """
+        reading = self._reading or asyncio.get_running_loop().create_task(self._read())
+        try:
+            answer = await asyncio.wait_for(reading, timeout)
+            return None if answer is grpc.aio.EOF else cast("R", answer)
+        except (asyncio.TimeoutError, grpc.RpcError):
+            return None
+        finally:
+            self.cancel()
 
     def cancel(self) -> None:
         """Ends the call; a waiting reader gets None. Idempotent."""

@@ -85,6 +85,14 @@ class Stream(Generic[R]):
                 return None
             raise self._error_of(error) from error
 
+    def leave(self) -> None:
+        """Ends the call: without asyncio, a response that a reader waits for is not left to others."""
+        self.cancel()
+
+    def last(self, timeout: float) -> R | None:  # noqa: ARG002 - as its twin
+        """None: see `leave`."""
+        return None
+
     def cancel(self) -> None:
         """Ends the call; a reader that waits gets None. Idempotent."""
         self._canceled = True
