@@ -312,6 +312,48 @@ export const CLIENT_DEFECTS: readonly Defect[] = [
     },
   },
   {
+    name: "a client in Python keeps commands that could not start, with their stdin",
+    changes: [
+      {
+        file: "clients/python/src/berth/_async/process.py",
+        from: "nor keep its stdin.\n                self._transport.release(self)\n",
+        to: "nor keep its stdin.\n",
+      },
+    ],
+    test: {
+      file: "test/integration/clients/python.test.ts",
+      title: "passes its tests with the newest grpcio and protobuf that it accepts",
+    },
+  },
+  {
+    name: "a call in Python that its client's end overtakes raises an error of gRPC",
+    changes: [
+      {
+        file: "clients/python/src/berth/_async/transport.py",
+        from: "        except grpc.aio.UsageError:",
+        to: "        except ZeroDivisionError:",
+      },
+    ],
+    test: {
+      file: "test/integration/clients/python.test.ts",
+      title: "passes its tests with the newest grpcio and protobuf that it accepts",
+    },
+  },
+  {
+    name: "asyncio reports what a canceled create in Python could not undo",
+    changes: [
+      {
+        file: "clients/python/src/berth/_async/transport.py",
+        from: "            task.exception()",
+        to: "            pass",
+      },
+    ],
+    test: {
+      file: "test/integration/clients/python.test.ts",
+      title: "passes its tests with the newest grpcio and protobuf that it accepts",
+    },
+  },
+  {
     name: "the Python client uploads named pipes and devices of a directory",
     changes: [
       {

@@ -12,6 +12,7 @@ import signal
 import sys
 import time
 import uuid
+import weakref
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -21,7 +22,7 @@ import grpc
 import grpc.aio
 import pytest
 
-from berth import AsyncBerth, Berth, ConnectionLostError, errors
+from berth import AsyncBerth, AsyncProcess, AsyncSandbox, Berth, ConnectionLostError, errors
 from berth.v1 import error_pb2, process_pb2, process_pb2_grpc, sandbox_pb2, sandbox_pb2_grpc
 from conftest import Link
 
@@ -486,6 +487,50 @@ async def test_a_command_whose_start_is_on_its_way_ends_with_its_reader(
             await asyncio.sleep(0.01)
         assert await sandbox.processes() == []
         assert isinstance(failure, errors.CanceledError if how == "close" else asyncio.CancelledError)
+
+
+async def test_a_command_that_could_not_start_is_not_kept(sandbox: AsyncSandbox) -> None:
+    async def failed() -> weakref.ref[AsyncProcess]:
+        process = sandbox.exec("cat", stdin=b"x", working_dir="/no/such", detach=True)
+        with pytest.raises(errors.InvalidArgumentError):
+            await process.start()
+        return weakref.ref(process)
+
+    process = await failed()
+    gc.collect()
+    assert process() is None
+
+
+async def test_a_call_that_is_not_made_before_its_client_is_closed_is_canceled(address: str) -> None:
+    request = sandbox_pb2.GetStatsRequest()
+    berth, sync_berth = AsyncBerth(address), Berth(address)
+    method, sync_method = berth.transport.stubs.sandboxes.GetStats, sync_berth.transport.stubs.sandboxes.GetStats
+    await berth.close()
+    sync_berth.close()
+    [failure] = await asyncio.gather(berth.transport.unary(method, request), return_exceptions=True)
+    assert isinstance(failure, errors.CanceledError)
+    [failure] = await asyncio.gather(
+        asyncio.to_thread(sync_berth.transport.unary, sync_method, request), return_exceptions=True
+    )
+    assert isinstance(failure, errors.CanceledError)
+
+
+async def test_a_canceled_create_that_would_have_failed_is_silent(link: Link) -> None:
+    reports: list[dict[str, Any]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: reports.append(context))
+    async with AsyncBerth(link.address) as berth:
+        await berth.sandboxes.stats()
+        link.passing.clear()
+        creating = asyncio.ensure_future(berth.sandboxes.create(memory_bytes=1))
+        await asyncio.sleep(0)
+        creating.cancel()
+        await asyncio.wait([creating])
+        link.passing.set()
+        # What the cancellation left to do ends before the client is closed.
+        while berth.transport._tasks:  # pyright: ignore[reportPrivateUsage]
+            await asyncio.sleep(0.01)
+        gc.collect()
+    assert reports == []
 
 
 async def test_a_sandbox_is_made_once_wherever_the_connection_breaks(link: Link, berth: AsyncBerth) -> None:

@@ -291,7 +291,12 @@ class AsyncProcess:
             if error is self._failure:
                 await self.end()
                 raise
-            await self._recover(error)
+            try:
+                await self._recover(error)
+            except BerthError:
+                # Its client need not end it, nor keep its stdin.
+                self._transport.release(self)
+                raise
             return None
         except BaseException:
             # A canceled wait has also canceled the call; the next one continues where it stopped. Only the start cannot

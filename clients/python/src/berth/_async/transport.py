@@ -226,6 +226,11 @@ class AsyncTransport:
             raise _closed() from None
         except grpc.RpcError as error:
             raise self.endpoint.error_of(error, metadata) from error
+        except grpc.aio.UsageError:
+            # The channel was closed before the call: between two attempts.
+            if not self._closed:
+                raise
+            raise _closed() from None
 
     async def retried(self, method: grpc.aio.UnaryUnaryMultiCallable[S, R], request: S, retry_for: float | None = None) -> R:
         """Makes a call with a request id, and retries it while the service cannot be reached. Raises BerthError."""
@@ -312,10 +317,16 @@ class AsyncTransport:
         self._open.discard(resource)
 
     def later(self, act: Callable[[], Coroutine[object, object, None]]) -> None:
-        """Does work after a cancellation; `close` waits for it."""
+        """Does work after a cancellation; `close` waits for it. Its failure is nobody's."""
         task = asyncio.get_running_loop().create_task(act())
         self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(self._settle)
+
+    def _settle(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled():
+            # Nobody waits for it, so that asyncio would report its failure.
+            task.exception()
 
     @property
     def closed(self) -> bool:

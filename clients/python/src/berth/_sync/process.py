@@ -292,7 +292,12 @@ class Process:
             if error is self._failure:
                 self.end()
                 raise
-            self._recover(error)
+            try:
+                self._recover(error)
+            except BerthError:
+                # Its client need not end it, nor keep its stdin.
+                self._transport.release(self)
+                raise
             return None
         except BaseException:
             # A canceled wait has also canceled the call; the next one continues where it stopped. Only the start cannot

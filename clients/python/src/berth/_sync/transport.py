@@ -58,6 +58,10 @@ class Stubs:
         self.runs = run_pb2_grpc.RunServiceStub(channel)
 
 
+def _closed() -> BerthError:
+    return CanceledError("the client was closed", code="CANCELLED")
+
+
 class _Call(Protocol[R_co]):
     def __next__(self) -> R_co: ...
 
@@ -179,6 +183,11 @@ class Transport:
             return method(request, timeout=timeout, metadata=metadata)
         except grpc.RpcError as error:
             raise self.endpoint.error_of(error, metadata) from error
+        except ValueError:
+            # The channel was closed before the call: between two attempts.
+            if not self._closed:
+                raise
+            raise _closed() from None
 
     def retried(self, method: grpc.UnaryUnaryMultiCallable[S, R], request: S, retry_for: float | None = None) -> R:
         """Makes a call with a request id, and retries it while the service cannot be reached. Raises BerthError."""
@@ -232,7 +241,7 @@ class Transport:
         try:
             made = create()
             if self._closed:
-                raise CanceledError("the client was closed", code="CANCELLED")
+                raise _closed()
             return made
         except Exception:
             raise
