@@ -256,6 +256,17 @@ export const CLIENT_DEFECTS: readonly Defect[] = [
     },
   },
   {
+    name: "a call that may take a month is out of time at once",
+    changes: [
+      {
+        file: "clients/typescript/src/connection.ts",
+        from: "timeoutMs <= LONGEST_TIMER_MS",
+        to: "timeoutMs !== NO_LIMIT",
+      },
+    ],
+    test: { file: UNIT, title: "a call may take longer than the longest timer" },
+  },
+  {
     name: "a command starts again in Python after a wait for its start was canceled",
     changes: [
       {
