@@ -95,8 +95,8 @@ export const CLIENT_DEFECTS: readonly Defect[] = [
     changes: [
       {
         file: "clients/typescript/src/process.ts",
-        from: 'if (this.#owned && this.processId === "") this.#abandon();',
-        to: 'if (this.#owned && this.processId === "") stop.abort();',
+        from: "this.#abandon();\n        else {",
+        to: "stop.abort();\n        else {",
       },
     ],
     test: {
@@ -199,12 +199,164 @@ export const CLIENT_DEFECTS: readonly Defect[] = [
     test: { file: CLIENT, title: "an upload that never starts cancels its source" },
   },
   {
+    name: "a file that cannot be read ends the program before its upload begins",
+    changes: [
+      {
+        file: "clients/typescript/src/streams.ts",
+        from: '  source.on?.("error", () => {});\n',
+        to: "  void source;\n",
+      },
+    ],
+    test: {
+      file: UNIT,
+      title: "a file that cannot be read fails its upload, and does not end the program before",
+    },
+  },
+  {
+    name: "the step of an aborted agent goes on until the service has answered",
+    changes: [
+      {
+        file: "clients/typescript/src/agent.ts",
+        from: "const stop = (): void => over.abort(signal.reason);",
+        to: "const stop = (): void => void this.#cancel(signal.reason).catch(() => over.abort(signal.reason));",
+      },
+    ],
+    test: {
+      file: FAULTS,
+      title: "an aborted agent stops at once, also while the service cannot be reached",
+    },
+  },
+  {
+    name: "a command whose start is on its way runs on after its reader has left",
+    changes: [
+      {
+        file: "clients/typescript/src/process.ts",
+        from: '    if (this.#owned && this.processId === "") this.#abandon();\n    this.#left',
+        to: "    this.#left",
+      },
+    ],
+    test: {
+      file: CLIENT,
+      title: "a command whose start is on its way when its reader has %s ends",
+      row: "left",
+    },
+  },
+  {
+    name: "a command whose start is on its way runs on after its reader in Python has left",
+    changes: [
+      {
+        file: "clients/python/src/berth/_async/process.py",
+        from: "self._transport.later(lambda: self._abandon(stream))",
+        to: "stream.cancel()",
+      },
+    ],
+    test: {
+      file: "test/integration/clients/python.test.ts",
+      title: "passes its tests with the newest grpcio and protobuf that it accepts",
+    },
+  },
+  {
+    name: "a call that may take a month is out of time at once",
+    changes: [
+      {
+        file: "clients/typescript/src/connection.ts",
+        from: "timeoutMs <= LONGEST_TIMER_MS",
+        to: "timeoutMs !== NO_LIMIT",
+      },
+    ],
+    test: { file: UNIT, title: "a call may take longer than the longest timer" },
+  },
+  {
     name: "a command starts again in Python after a wait for its start was canceled",
     changes: [
       {
         file: "clients/python/src/berth/_async/process.py",
-        from: "outlives_reads=not self._request.request_id",
+        from: "outlives_reads=self._owned or not self._request.request_id",
         to: "outlives_reads=False",
+      },
+    ],
+    test: {
+      file: "test/integration/clients/python.test.ts",
+      title: "passes its tests with the newest grpcio and protobuf that it accepts",
+    },
+  },
+  {
+    name: "a watch in Python whose start was canceled keeps its sandbox alive",
+    changes: [
+      {
+        file: "clients/python/src/berth/_async/subscription.py",
+        from: "never ends it.\n            await self.end()\n",
+        to: "never ends it.\n",
+      },
+    ],
+    test: {
+      file: "test/integration/clients/python.test.ts",
+      title: "passes its tests with the newest grpcio and protobuf that it accepts",
+    },
+  },
+  {
+    name: "a silent call in Python never notices that its service is gone",
+    changes: [
+      {
+        file: "clients/python/src/berth/_endpoint.py",
+        from: '        "grpc.http2.max_pings_without_data": 0,\n',
+        to: "",
+      },
+    ],
+    test: {
+      file: "test/integration/clients/python.test.ts",
+      title: "passes its tests with the newest grpcio and protobuf that it accepts",
+    },
+  },
+  {
+    name: "a call in Python notices after a minute that its service is gone",
+    changes: [
+      {
+        file: "clients/python/src/berth/_endpoint.py",
+        from: '        "grpc.http2.ping_timeout_ms": _PING_TIMEOUT_MS,\n',
+        to: "",
+      },
+    ],
+    test: {
+      file: "test/integration/clients/python.test.ts",
+      title: "passes its tests with the newest grpcio and protobuf that it accepts",
+    },
+  },
+  {
+    name: "a client in Python keeps commands that could not start, with their stdin",
+    changes: [
+      {
+        file: "clients/python/src/berth/_async/process.py",
+        from: "nor keep its stdin.\n                self._transport.release(self)\n",
+        to: "nor keep its stdin.\n",
+      },
+    ],
+    test: {
+      file: "test/integration/clients/python.test.ts",
+      title: "passes its tests with the newest grpcio and protobuf that it accepts",
+    },
+  },
+  {
+    name: "a call in Python that its client's end overtakes raises an error of gRPC",
+    changes: [
+      {
+        file: "clients/python/src/berth/_async/transport.py",
+        from: "        except grpc.aio.UsageError:",
+        to: "        except ZeroDivisionError:",
+      },
+    ],
+    test: {
+      file: "test/integration/clients/python.test.ts",
+      title: "passes its tests with the newest grpcio and protobuf that it accepts",
+    },
+  },
+  {
+    name: "asyncio reports what a canceled create in Python could not undo",
+    changes: [
+      {
+        file: "clients/python/src/berth/_async/transport.py",
+        from: "            task.exception()",
+        to: "            pass",
       },
     ],
     test: {
@@ -261,6 +413,34 @@ export const CLIENT_DEFECTS: readonly Defect[] = [
         file: "clients/python/src/berth/openmanus.py",
         from: "            await self._forget_ended()\n",
         to: "            pass\n",
+      },
+    ],
+    test: {
+      file: "test/integration/clients/python.test.ts",
+      title: "passes its tests with the newest grpcio and protobuf that it accepts",
+    },
+  },
+  {
+    name: "an OpenManus terminal is replaced by another sandbox after five minutes",
+    changes: [
+      {
+        file: "clients/python/src/berth/openmanus.py",
+        from: ", sandbox_id=sandbox.sandbox_id, ttl=_TERMINAL_TTL_S)",
+        to: ", sandbox_id=sandbox.sandbox_id)",
+      },
+    ],
+    test: {
+      file: "test/integration/clients/python.test.ts",
+      title: "passes its tests with the newest grpcio and protobuf that it accepts",
+    },
+  },
+  {
+    name: "an OpenManus terminal that has ended is replaced by another sandbox",
+    changes: [
+      {
+        file: "clients/python/src/berth/openmanus.py",
+        from: 'if session.status != "REFRESHED":',
+        to: "if False:",
       },
     ],
     test: {

@@ -12,6 +12,7 @@ import signal
 import sys
 import time
 import uuid
+import weakref
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -21,7 +22,7 @@ import grpc
 import grpc.aio
 import pytest
 
-from berth import AsyncBerth, Berth, ConnectionLostError, errors
+from berth import AsyncBerth, AsyncProcess, AsyncSandbox, Berth, ConnectionLostError, errors
 from berth.v1 import error_pb2, process_pb2, process_pb2_grpc, sandbox_pb2, sandbox_pb2_grpc
 from conftest import Link
 
@@ -75,8 +76,9 @@ async def test_certificates() -> None:
         assert sync_berth.sandboxes.stats().max_sandboxes > 0
     for wrong in (os.environ["BERTH_TEST_OTHER_CA"], None):
         async with AsyncBerth(address, ca=wrong, tls=True, retry_for=0) as berth:
-            with pytest.raises(errors.UnavailableError, match="not signed by the CA given as ca="):
+            with pytest.raises(errors.UnavailableError) as raised:
                 await berth.sandboxes.stats()
+            assert "is not signed by a CA that this client trusts (ca=; by default those of gRPC)" in str(raised.value)
     async with AsyncBerth(address, retry_for=0) as berth:
         with pytest.raises(errors.UnavailableError, match="Cannot reach Berth at"):
             await berth.sandboxes.stats()
@@ -461,6 +463,76 @@ async def test_a_command_starts_once_though_its_reader_gave_up_waiting(link: Lin
         assert (await process.result()).stdout == "once\n"
 
 
+@pytest.mark.parametrize("request_id", ["", uuid.uuid4().hex])
+@pytest.mark.parametrize("how", ["loop", "block", "close"])
+async def test_a_command_whose_start_is_on_its_way_ends_with_its_reader(
+    link: Link, berth: AsyncBerth, how: str, request_id: str
+) -> None:
+    async with berth.sandboxes.create() as sandbox, AsyncBerth(link.address) as other:
+        there = await other.sandboxes.get(sandbox.sandbox_id)
+        # However long the service would wait for its reader.
+        process = there.exec("sleep 1000", reconnect=600, request_id=request_id and request_id + how)
+        link.passing.clear()
+        reading = asyncio.ensure_future(process.__aenter__() if how == "block" else process.wait())
+        while not await sandbox.processes():
+            await asyncio.sleep(0.01)
+        if how != "close":
+            reading.cancel()
+        closing = asyncio.ensure_future(other.close() if how == "close" else asyncio.sleep(0))
+        [failure] = await asyncio.gather(reading, return_exceptions=True)
+        link.passing.set()
+        await closing
+        late = time.monotonic() + 30
+        while await sandbox.processes() and time.monotonic() < late:
+            await asyncio.sleep(0.01)
+        assert await sandbox.processes() == []
+        assert isinstance(failure, errors.CanceledError if how == "close" else asyncio.CancelledError)
+
+
+async def test_a_command_that_could_not_start_is_not_kept(sandbox: AsyncSandbox) -> None:
+    async def failed() -> weakref.ref[AsyncProcess]:
+        process = sandbox.exec("cat", stdin=b"x", working_dir="/no/such", detach=True)
+        with pytest.raises(errors.InvalidArgumentError):
+            await process.start()
+        return weakref.ref(process)
+
+    process = await failed()
+    gc.collect()
+    assert process() is None
+
+
+async def test_a_call_that_is_not_made_before_its_client_is_closed_is_canceled(address: str) -> None:
+    request = sandbox_pb2.GetStatsRequest()
+    berth, sync_berth = AsyncBerth(address), Berth(address)
+    method, sync_method = berth.transport.stubs.sandboxes.GetStats, sync_berth.transport.stubs.sandboxes.GetStats
+    await berth.close()
+    sync_berth.close()
+    [failure] = await asyncio.gather(berth.transport.unary(method, request), return_exceptions=True)
+    assert isinstance(failure, errors.CanceledError)
+    [failure] = await asyncio.gather(
+        asyncio.to_thread(sync_berth.transport.unary, sync_method, request), return_exceptions=True
+    )
+    assert isinstance(failure, errors.CanceledError)
+
+
+async def test_a_canceled_create_that_would_have_failed_is_silent(link: Link) -> None:
+    reports: list[dict[str, Any]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: reports.append(context))
+    async with AsyncBerth(link.address) as berth:
+        await berth.sandboxes.stats()
+        link.passing.clear()
+        creating = asyncio.ensure_future(berth.sandboxes.create(memory_bytes=1))
+        await asyncio.sleep(0)
+        creating.cancel()
+        await asyncio.wait([creating])
+        link.passing.set()
+        # What the cancellation left to do ends before the client is closed.
+        while berth.transport._tasks:  # pyright: ignore[reportPrivateUsage]
+            await asyncio.sleep(0.01)
+        gc.collect()
+    assert reports == []
+
+
 async def test_a_sandbox_is_made_once_wherever_the_connection_breaks(link: Link, berth: AsyncBerth) -> None:
     mark = uuid.uuid4().hex
     link.lengths = [20, 70, 110, 150, 200]
@@ -580,6 +652,45 @@ async def test_downloads_and_events_go_on(link: Link, berth: AsyncBerth) -> None
                 await made.update(labels={"a": "b"})
                 event = await events.read()
                 assert event is not None and event.type == "UPDATED"
+
+
+async def test_a_watch_that_is_canceled_while_it_is_entered_ends(link: Link, berth: AsyncBerth) -> None:
+    async def is_watched() -> bool:
+        return (await sandbox.refresh()).active_operations > 0
+
+    async with berth.sandboxes.create() as sandbox, AsyncBerth(link.address) as other:
+        changes = (await other.sandboxes.get(sandbox.sandbox_id)).files.watch()
+        link.passing.clear()
+        entering = asyncio.create_task(changes.__aenter__())
+        while not await is_watched():
+            await asyncio.sleep(0.01)
+        entering.cancel()
+        await asyncio.wait([entering])
+        link.passing.set()
+        late = time.monotonic() + 30
+        while await is_watched() and time.monotonic() < late:
+            await asyncio.sleep(0.01)
+        assert not await is_watched()
+
+
+async def test_a_silent_call_notices_that_its_service_is_gone(
+    link: Link, berth: AsyncBerth, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("berth._endpoint._PING_INTERVAL_MS", 100)
+    monkeypatch.setattr("berth._endpoint._PING_TIMEOUT_MS", 1000)
+    async with berth.sandboxes.create() as sandbox, AsyncBerth(link.address) as other:
+        far = await other.sandboxes.get(sandbox.sandbox_id)
+        running = asyncio.create_task(far.run("sleep 1000"))
+        while not await sandbox.processes():
+            await asyncio.sleep(0.01)
+        # By itself gRPC sends two pings in a silent call, a second apart.
+        await asyncio.sleep(3)
+        link.passing.clear()
+        done, _ = await asyncio.wait([running], timeout=30)
+        link.passing.set()
+        assert done
+        with pytest.raises(errors.UnavailableError):
+            await running
 
 
 async def test_what_cannot_be_restored_says_what_was_received(link: Link, berth: AsyncBerth) -> None:

@@ -174,6 +174,19 @@ async def test_a_terminal_has_its_directory_and_variables() -> None:
             await terminal.run_command("true")
 
 
+async def test_a_terminal_is_never_another_sandbox(berth: AsyncBerth) -> None:
+    async with DockerSandbox(SETTINGS, client=berth) as sandbox:
+        sandbox_id = sandbox.ready().sandbox_id
+        [session] = [each for each in await berth.sessions.list() if each.sandbox_id == sandbox_id]
+        # The longest that a sandbox can stay idle.
+        assert session.ttl == 24 * 24 * 3600
+        await berth.worker(session.worker_id).destroy()
+        outcomes = await asyncio.gather(sandbox.run_command("pwd"), return_exceptions=True)
+        assert [repr(each) for each in outcomes] == [
+            "RuntimeError('Failed to execute command: the terminal has ended')"
+        ]
+
+
 async def test_a_local_client() -> None:
     client = create_sandbox_client()
     assert isinstance(client, LocalSandboxClient) and isinstance(SANDBOX_CLIENT, LocalSandboxClient)

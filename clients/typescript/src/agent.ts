@@ -96,7 +96,7 @@ export abstract class Agent implements AsyncDisposable {
   /**
    * Does steps until the run is over. Throws what a step threw, unless the run ended during that step.
    * @param request becomes the user's first message.
-   * @param signal cancels the run.
+   * @param signal cancels the run. Throws its reason if the service cannot be reached then.
    */
   async run(request = "", { signal = new AbortController().signal }: CallSettings = {}): Promise<AgentRun> {
     if (this.#state !== "IDLE") throw new Error(`Cannot run agent from state: ${this.#state}`);
@@ -161,8 +161,9 @@ export abstract class Agent implements AsyncDisposable {
       const done = await this.#do(next, sandboxId, signal);
       if (done === "over") break;
       const report = { runId: this.runId, step: next.step, startId: next.startId, ...done.report };
-      const verdict = await this.#unlessOver(() =>
-        this.#call((options) => this.#runs.reportStep(report, options)),
+      const verdict = await this.#unlessOver(
+        () => this.#call((options) => this.#runs.reportStep(report, options), signal),
+        signal,
       );
       // The run ended during the step. If the step threw, that may be why: its commands were killed.
       if (verdict === undefined) break;
@@ -172,19 +173,16 @@ export abstract class Agent implements AsyncDisposable {
       }
       next = verdict.verdict.case === "nextStep" ? nextStep(verdict.verdict.value) : undefined;
     }
-    return this.#result();
+    return this.#result(signal);
   }
 
-  /** Does one step and sends keepalives meanwhile; returns "over" if the run ended meanwhile. */
+  /** Does one step and sends keepalives meanwhile; returns "over" if the run ended, or the signal was aborted, meanwhile. */
   async #do(next: NextStep, sandboxId: string, signal: AbortSignal) {
+    if (signal.aborted) return "over";
     const { runId } = this;
     const over = new AbortController();
-    const stop = async (): Promise<void> => {
-      await this.#call((options) => this.#runs.cancelRun({ runId }, options)).catch(() => {});
-      over.abort(signal.reason);
-    };
+    const stop = (): void => over.abort(signal.reason);
     signal.addEventListener("abort", stop, { once: true });
-    if (signal.aborted) void stop();
     const alive = { runId, step: next.step, startId: next.startId };
     const timer = setInterval(() => {
       this.#connection
@@ -228,12 +226,24 @@ export abstract class Agent implements AsyncDisposable {
     }
   }
 
-  async #result(): Promise<AgentRun> {
+  async #result(signal: AbortSignal): Promise<AgentRun> {
     const { runId } = this;
-    const { run } = await this.#call((options) => this.#runs.getRun({ runId }, options));
+    const { run } = signal.aborted
+      ? await this.#cancel(signal.reason)
+      : await this.#call((options) => this.#runs.getRun({ runId }, options));
     const { state, outcome, message, summary, currentStep } = runInfo(run);
     this.#settle(state as AgentState, currentStep);
     return { runId, state: this.#state, outcome, message, summary };
+  }
+
+  /** Ends the run. Who gave it up does not wait long for a service that cannot be reached, but gets the reason. */
+  async #cancel(reason: unknown) {
+    const { runId } = this;
+    return this.#connection
+      .again((options) => this.#runs.cancelRun({ runId }, options))
+      .catch(() => {
+        throw reason;
+      });
   }
 
   /** After a failure that is not the run's own: no one continues it. */
@@ -246,11 +256,11 @@ export abstract class Agent implements AsyncDisposable {
     this.#settle(canceled?.state === "IDLE" ? "IDLE" : "ERROR", canceled?.currentStep ?? 0);
   }
 
-  async #unlessOver<T>(call: () => Promise<T>): Promise<T | undefined> {
+  async #unlessOver<T>(call: () => Promise<T>, signal: AbortSignal): Promise<T | undefined> {
     try {
       return await call();
     } catch (error) {
-      if (isOver(error)) return undefined;
+      if (signal.aborted || isOver(error)) return undefined;
       throw error;
     }
   }

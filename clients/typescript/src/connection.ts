@@ -53,6 +53,8 @@ export interface Releasable {
 
 /** A timeout that is none. */
 const NO_LIMIT = Number.POSITIVE_INFINITY;
+/** 24.8 days. JavaScript's timers end a longer time at once. */
+const LONGEST_TIMER_MS = 2 ** 31 - 1;
 
 /** Makes calls: the generated clients, and what all calls have in common. */
 export class Connection {
@@ -232,7 +234,7 @@ export class Connection {
     if (this.#closed) throw new Error("This client is closed. Connect again.");
     return {
       ...(signal && { signal }),
-      ...(timeoutMs !== undefined && timeoutMs !== NO_LIMIT && { timeoutMs }),
+      ...(timeoutMs !== undefined && timeoutMs <= LONGEST_TIMER_MS && { timeoutMs }),
       headers: headersFor(this.#token()),
     };
   }

@@ -102,6 +102,8 @@ export class Process implements AsyncIterable<Chunk>, AsyncDisposable {
   #lost: Pauses | undefined;
   #held = false;
   #ended = false;
+  /** Aborted at its end: whoever waits for its start stops, although {@link #abandon} still reads it. */
+  readonly #left = new AbortController();
   #stdinOffset: bigint | undefined;
   #writing: Promise<unknown> = Promise.resolve();
   #rest: RestOfStdin | undefined;
@@ -230,6 +232,8 @@ export class Process implements AsyncIterable<Chunk>, AsyncDisposable {
   async end(): Promise<void> {
     if (this.#ended) return;
     this.#ended = true;
+    if (this.#owned && this.processId === "") this.#abandon();
+    this.#left.abort();
     try {
       await this.#killOwned();
     } finally {
@@ -290,7 +294,7 @@ export class Process implements AsyncIterable<Chunk>, AsyncDisposable {
       stream.next = stream.events.next();
       // Later the abort ends the call itself.
       const { done, value } = await (this.processId === ""
-        ? untilAborted(stream.next, this.#signal)
+        ? untilAborted(stream.next, this.#left.signal, this.#signal)
         : stream.next);
       if (this.#ended) return;
       if (done) throw new BerthError("The service ended the stream without saying how the command ended.");
@@ -501,11 +505,10 @@ async function unlessOver(call: Promise<void>): Promise<void> {
 }
 
 /** The result of a promise, or the reason of a signal that is aborted before. */
-function untilAborted<T>(promise: Promise<T>, signal: AbortSignal | undefined): Promise<T> {
-  if (signal === undefined) return promise;
-  const either = AbortSignal.any([signal]);
+function untilAborted<T>(promise: Promise<T>, ...signals: (AbortSignal | undefined)[]): Promise<T> {
+  const either = AbortSignal.any(signals.filter((signal) => signal !== undefined));
   return new Promise((resolve, reject) => {
-    either.addEventListener("abort", () => reject(signal.reason), { once: true });
+    either.addEventListener("abort", () => reject(either.reason), { once: true });
     promise.then(resolve, reject);
   });
 }

@@ -10,6 +10,7 @@ const CHUNK_BYTES = 1024 * 1024;
  */
 export function piecesOf(source: Source, over?: AbortSignal): AsyncGenerator<Uint8Array> {
   const pieces = startedPiecesOf(source, over);
+  if (isIterable(source)) acceptErrors(source);
   // A generator that has not started skips its finally.
   void pieces.next();
   return pieces;
@@ -42,6 +43,13 @@ async function cancel(source: Source): Promise<void> {
 
 function isIterable(source: Source): source is AsyncIterable<Uint8Array | string> {
   return typeof source === "object" && source !== null && Symbol.asyncIterator in source;
+}
+
+/** Lets a stream of Node's fail before it is read: its reader gets the error then. Node ends the program if nobody listens. */
+function acceptErrors(
+  source: AsyncIterable<unknown> & { readonly on?: (event: "error", act: () => void) => unknown },
+): void {
+  source.on?.("error", () => {});
 }
 
 /** Ends a stream of Node's. Other iterables cannot be ended while someone waits for them. */

@@ -20,6 +20,8 @@ import type { MessageInitShape } from "@bufbuild/protobuf";
 import { connectNodeAdapter } from "@connectrpc/connect-node";
 import { afterAll, beforeAll, expect, onTestFinished, test, vi } from "vitest";
 import {
+  Agent,
+  type AgentStep,
   Berth,
   BerthError,
   ConnectionLostError,
@@ -162,6 +164,41 @@ test("an aborted call throws the reason of its abort, also while it waits for th
   await expect(berth.sandboxes.stats({ signal: AbortSignal.timeout(200) })).rejects.toThrow(
     expect.objectContaining({ name: "TimeoutError" }),
   );
+});
+
+test("an aborted agent stops at once, also while the service cannot be reached", async () => {
+  const link = await linked();
+  let begin: (step: AgentStep) => void;
+  class Waiting extends Agent {
+    protected async step(step: AgentStep) {
+      begin(step);
+      await once(step.signal, "abort");
+      return "late";
+    }
+  }
+  const agent = new Waiting(connect(link.address, { retryForMs: 300 }), { stepTimeoutMs: 5_000 });
+  const started = async () => {
+    const stop = new AbortController();
+    const { promise, resolve } = Promise.withResolvers<AgentStep>();
+    begin = resolve;
+    const run = agent.run("", { signal: stop.signal });
+    // It may fail before anybody waits for it.
+    run.catch(() => {});
+    return { step: await promise, stop, run };
+  };
+  const reached = await started();
+  reached.stop.abort();
+  expect(reached.step.signal.aborted).toBe(true);
+  expect(await reached.run).toMatchObject({ outcome: "CANCELED" });
+  await agent.reset();
+
+  const unreached = await started();
+  const reason = new Error("enough");
+  link.cut();
+  unreached.stop.abort(reason);
+  expect(unreached.step.signal.aborted).toBe(true);
+  expect(await failureOf(unreached.run)).toBe(reason);
+  expect(agent.state).toBe("ERROR");
 });
 
 test("trusts a certificate that it is given, and no other", async () => {

@@ -232,6 +232,39 @@ test("a signal ends a command of which the client does not know yet that it has 
   expect((await sandbox.process(processId)).status).toMatchObject({ cause: "SIGNALED", signal: 9 });
 });
 
+test.each(["left", "closed"])(
+  "a command whose start is on its way when its reader has %s ends",
+  async (how) => {
+    const other = Berth.connect(service.address, { token: "" });
+    onTestFinished(() => other.close());
+    const far = await other.sandboxes.get(sandbox.sandboxId);
+    const { exec } = other.connection.processes;
+    const { promise: started, resolve: start } = Promise.withResolvers<string>();
+    const { promise: arrived, resolve: arrive } = Promise.withResolvers<void>();
+    vi.spyOn(other.connection.processes, "exec").mockImplementationOnce(async function* (request, options) {
+      const { signal } = options ?? {};
+      const aborted = new Promise<void>((resolve) => signal?.addEventListener("abort", () => resolve()));
+      for await (const response of exec(request, options)) {
+        if (response.event.case === "started") start(response.event.value.processId);
+        await Promise.race([arrived, aborted]);
+        signal?.throwIfAborted();
+        yield response;
+      }
+    });
+    // However long the service would wait for its reader.
+    const process = far.exec("exec sleep 1000", { reconnectMs: 600_000 });
+    const reading = process.read();
+    const processId = await started;
+    const end = how === "closed" ? other.close() : process.end();
+    expect(await reading).toBeUndefined();
+    arrive();
+    await end;
+    await other.close();
+    await expect.poll(() => ended(processId)).toBe(true);
+    expect((await sandbox.process(processId)).status).toMatchObject({ cause: "SIGNALED", signal: 9 });
+  },
+);
+
 test("a command that the end of its client interrupts is CANCELLED", async () => {
   const other = Berth.connect(service.address, { token: "" });
   const far = await other.sandboxes.get(sandbox.sandboxId);

@@ -1,12 +1,15 @@
+import { createReadStream } from "node:fs";
 import { mkdir, mkdtemp, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import path from "node:path";
+import { setTimeout as sleep } from "node:timers/promises";
 import { create, toBinary } from "@bufbuild/protobuf";
 import { DurationSchema, timestampNow } from "@bufbuild/protobuf/wkt";
 import { Code, ConnectError, createRouterTransport, type ServiceImpl } from "@connectrpc/connect";
 import { describe, expect, onTestFinished, test } from "vitest";
 import { parseAddress } from "../../../clients/typescript/src/address.ts";
 import { BerthClient } from "../../../clients/typescript/src/client.ts";
+import type { ClientSettings } from "../../../clients/typescript/src/connection.ts";
 import { duration } from "../../../clients/typescript/src/convert.ts";
 import { nameOf } from "../../../clients/typescript/src/enum-name.ts";
 import { BerthError, isBroken, isPassing } from "../../../clients/typescript/src/errors.ts";
@@ -186,11 +189,25 @@ test("an upload of which nothing is read cancels its source, and does not read i
   expect(ends).toEqual(["canceled", "returned"]);
 });
 
+test("a file that cannot be read fails its upload, and does not end the program before", async () => {
+  const source = createReadStream("/no/such/file");
+  const pieces = piecesOf(source);
+  const { promise, resolve } = Promise.withResolvers<unknown>();
+  source.on("close", () => resolve("closed"));
+  process.on("uncaughtException", resolve);
+  // An upload reads nothing before it is connected.
+  expect(await promise.finally(() => process.off("uncaughtException", resolve))).toBe("closed");
+  await expect(pieces.next()).rejects.toMatchObject({ code: "ENOENT" });
+});
+
 /** A sandbox of a service that handles commands in this way. */
-function sandboxOf(processes: Partial<ServiceImpl<typeof ProcessService>>): Sandbox {
+function sandboxOf(
+  processes: Partial<ServiceImpl<typeof ProcessService>>,
+  settings: ClientSettings = {},
+): Sandbox {
   const transport = createRouterTransport(({ service }) => service(ProcessService, processes));
   const link = { address: "127.0.0.1:1", transport, streamsRequests: true, close: () => {} };
-  return new Sandbox(new BerthClient(link, {}).connection, create(SandboxSchema, { sandboxId: "sbx" }));
+  return new Sandbox(new BerthClient(link, settings).connection, create(SandboxSchema, { sandboxId: "sbx" }));
 }
 
 const started = { case: "started" as const, value: { processId: "proc", startTime: timestampNow() } };
@@ -207,6 +224,17 @@ test("a detached command has not started if its stdin cannot be written", async 
   });
   const process = sandbox.exec("cat", { stdin: new Uint8Array(3 << 20), detach: true });
   await expect(process.start()).rejects.toMatchObject({ code: "RESOURCE_EXHAUSTED" });
+});
+
+test("a call may take longer than the longest timer", async () => {
+  const status = { cause: ExitCause.EXITED };
+  const runCommand = async () => {
+    await sleep(50);
+    return { exitStatus: status };
+  };
+  const days = 24 * 3600 * 1000;
+  const sandbox = sandboxOf({ runCommand }, { timeoutMs: 30 * days });
+  expect(await sandbox.run("true").catch((error: unknown) => error)).toMatchObject({ exitCode: 0 });
 });
 
 test("output as text has everything that its bytes have", async () => {

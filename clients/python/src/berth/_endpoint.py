@@ -29,6 +29,10 @@ RETIRED_FOR = 24 * 3600
 #: those that a renewal replaced would stay.
 _IDLE_MS = 60_000
 
+#: How often to find out whether the service is still there, and how long it may take to answer.
+_PING_INTERVAL_MS = 20_000
+_PING_TIMEOUT_MS = 10_000
+
 _MAX_MESSAGE_BYTES = 64 * 1024 * 1024
 
 Pem = Union[str, "os.PathLike[str]", bytes]
@@ -99,8 +103,12 @@ def endpoint(
         "grpc.max_receive_message_length": _MAX_MESSAGE_BYTES,
         "grpc.max_send_message_length": _MAX_MESSAGE_BYTES,
         # To notice a service that is gone without closing the connection.
-        "grpc.keepalive_time_ms": 20_000,
-        "grpc.keepalive_timeout_ms": 10_000,
+        "grpc.keepalive_time_ms": _PING_INTERVAL_MS,
+        "grpc.keepalive_timeout_ms": _PING_TIMEOUT_MS,
+        # What newer versions use in its place.
+        "grpc.http2.ping_timeout_ms": _PING_TIMEOUT_MS,
+        # Also while a call only waits for its response: gRPC by itself stops after two.
+        "grpc.http2.max_pings_without_data": 0,
         # To reconnect soon after a restart of the service.
         "grpc.initial_reconnect_backoff_ms": 100,
         "grpc.min_reconnect_backoff_ms": 1_000,

@@ -460,7 +460,10 @@ def _unreachable(target: str, text: str, tls: bool) -> str:
     # gRPC mentions certificates even if the server did not speak TLS.
     is_tls = "WRONG_VERSION_NUMBER" not in text
     if is_tls and ("CERTIFICATE_VERIFY_FAILED" in text or "certificate" in text.lower()):
-        advice = "Its certificate is not signed by the CA given as ca=, or names another host."
+        advice = (
+            "Its certificate is not signed by a CA that this client trusts (ca=; by default those of gRPC), or names "
+            "another host."
+        )
     elif "SSL" in text or "TLS" in text.upper():
         advice = "It does not speak TLS there as this client does: check ca= and tls=."
     else:

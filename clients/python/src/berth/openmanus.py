@@ -64,6 +64,8 @@ STUCK_PROMPT = (
 #: How long operations in a sandbox may continue while it is deleted.
 _DELETE_GRACE_S = 5
 _SHUTTING_DOWN = "Failed to create sandbox: the manager is shutting down"
+#: As long as any sandbox may stay idle: a terminal ends with its sandbox.
+_TERMINAL_TTL_S = 24 * 24 * 3600
 #: The code of a tool that exceeded its timeout.
 _TIMED_OUT = 5006
 _UNITS = {"b": 1, "k": 1024, "m": 1024**2, "g": 1024**3}
@@ -227,7 +229,8 @@ class DockerSandbox:
 
 
 class AsyncDockerizedTerminal:
-    """A bash in a sandbox that keeps its directory and variables between commands.
+    """A bash in a sandbox that keeps its directory and variables between commands, until it is closed or its sandbox
+    ends.
 
     Commands run one after another. The output of one is a single text: stdout, then stderr if there is any, without
     prompts. `last_exit_code` is the exit code, which OpenManus does not provide.
@@ -255,7 +258,9 @@ class AsyncDockerizedTerminal:
         worker = AsyncWorker(sandbox.transport, f"terminal-{uuid.uuid4().hex}")
         try:
             await sandbox.files.mkdir(self.working_dir)
-            await worker.create(SessionResource("bash", config, sandbox_id=sandbox.sandbox_id))
+            await worker.create(
+                SessionResource("bash", config, sandbox_id=sandbox.sandbox_id, ttl=_TERMINAL_TTL_S)
+            )
         except BerthError as error:
             raise RuntimeError(f"Failed to initialize terminal: {error.message}") from error
         self._worker = worker
@@ -266,6 +271,10 @@ class AsyncDockerizedTerminal:
             raise RuntimeError("Terminal not initialized")
         limit = timeout or self.default_timeout
         try:
+            # Without its session, the tool would run in a sandbox of its own.
+            [session] = await self._worker.refresh("bash")
+            if session.status != "REFRESHED":
+                raise RuntimeError("Failed to execute command: the terminal has ended")
             result = await self._worker.execute("bash:run", {"command": cmd}, timeout=limit)
         except BerthError as error:
             raise RuntimeError(f"Failed to execute command: {error.message}") from error

@@ -26,12 +26,12 @@ class AsyncBerth:
     and may have a token. `token`, or the file `token_file` that contains it, which each call reads again: sent as
     `authorization: Bearer`; by default the profile's, BERTH_TOKEN, or the file BERTH_TOKEN_FILE, in this order; "" for
     none. `ca`: the certificates to trust, as the path of a PEM file or its bytes, which turns on TLS; `tls=True`
-    without `ca` trusts those of the system. `client_cert` and `client_key`: the certificate to present to a service
-    that requires one (`berth serve --tls-client-ca`) and its private key, as `ca`; they also turn on TLS. Files may
-    be renewed at any time. `retry_for`: seconds to retry calls that are safe to repeat while the service cannot be
-    reached (default 5; 0: never). Those are calls that read, and those with a request id, which the service carries
-    out once: the client sets one for calls that create, change or remove something, and you may set one for what
-    you run. All other calls are made once.
+    without `ca` trusts those that come with gRPC, or in the file GRPC_DEFAULT_SSL_ROOTS_FILE_PATH. `client_cert` and
+    `client_key`: the certificate to present to a service that requires one (`berth serve --tls-client-ca`) and its
+    private key, as `ca`; they also turn on TLS. Files may be renewed at any time. `retry_for`: seconds to retry calls
+    that are safe to repeat while the service cannot be reached (default 5; 0: never). Those are calls that read, and
+    those with a request id, which the service carries out once: the client sets one for calls that create, change or
+    remove something, and you may set one for what you run. All other calls are made once.
 
     Every call raises a `BerthError`: see `berth.errors`. A client belongs to the event loop of its first call.
     """

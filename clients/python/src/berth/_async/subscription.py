@@ -75,8 +75,13 @@ class AsyncSubscription(Generic[T]):
 
     async def __aenter__(self) -> AsyncSubscription[T]:
         self._entered = True
-        if self._announced:
-            await self._next()
+        try:
+            if self._announced:
+                await self._next()
+        except BaseException:
+            # Its call outlives a wait that is canceled, and a block that never begins never ends it.
+            await self.end()
+            raise
         return self
 
     async def __aexit__(

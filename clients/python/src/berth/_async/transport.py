@@ -89,6 +89,8 @@ class AsyncStream(Generic[R]):
         self.outlives_reads = outlives_reads
         self._turn = Lock()
         self._reading: asyncio.Task[object] | None = None
+        #: Done once it was left.
+        self._left: asyncio.Future[object] = asyncio.get_running_loop().create_future()
 
     async def _read(self) -> object:
         return await self._call.read()
@@ -102,7 +104,9 @@ class AsyncStream(Generic[R]):
                 self._reading = asyncio.get_running_loop().create_task(self._read())
                 # Otherwise asyncio reports a failure that nobody reads any more.
                 self._reading.add_done_callback(lambda reading: reading.cancelled() or reading.exception())
-            await asyncio.wait([self._reading])
+            await asyncio.wait([self._reading, self._left], return_when=asyncio.FIRST_COMPLETED)
+            if self._left.done():
+                return grpc.aio.EOF
             reading, self._reading = self._reading, None
             return reading.result()
 
@@ -121,6 +125,23 @@ class AsyncStream(Generic[R]):
             raise self._error_of(error) from error
         # gRPC's types do not express that EOF is a singleton.
         return None if answer is grpc.aio.EOF else cast("R", answer)
+
+    def leave(self) -> None:
+        """Stops whoever waits for a stream that outlives its reads: they get None, and `last` their response."""
+        self._left.set_result(None)
+
+    async def last(self, timeout: float) -> R | None:
+        """The last response of a stream that was left. Ends the call. None if it fails, or takes longer than `timeout`
+        seconds.
+        """
+        reading = self._reading or asyncio.get_running_loop().create_task(self._read())
+        try:
+            answer = await asyncio.wait_for(reading, timeout)
+            return None if answer is grpc.aio.EOF else cast("R", answer)
+        except (asyncio.TimeoutError, grpc.RpcError):
+            return None
+        finally:
+            self.cancel()
 
     def cancel(self) -> None:
         """Ends the call; a waiting reader gets None. Idempotent."""
@@ -205,6 +226,11 @@ class AsyncTransport:
             raise _closed() from None
         except grpc.RpcError as error:
             raise self.endpoint.error_of(error, metadata) from error
+        except grpc.aio.UsageError:
+            # The channel was closed before the call: between two attempts.
+            if not self._closed:
+                raise
+            raise _closed() from None
 
     async def retried(self, method: grpc.aio.UnaryUnaryMultiCallable[S, R], request: S, retry_for: float | None = None) -> R:
         """Makes a call with a request id, and retries it while the service cannot be reached. Raises BerthError."""
@@ -291,10 +317,16 @@ class AsyncTransport:
         self._open.discard(resource)
 
     def later(self, act: Callable[[], Coroutine[object, object, None]]) -> None:
-        """Does work after a cancellation; `close` waits for it."""
+        """Does work after a cancellation; `close` waits for it. Its failure is nobody's."""
         task = asyncio.get_running_loop().create_task(act())
         self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(self._settle)
+
+    def _settle(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled():
+            # Nobody waits for it, so that asyncio would report its failure.
+            task.exception()
 
     @property
     def closed(self) -> bool:

@@ -25,7 +25,11 @@ DEFAULT_OUTPUT_BYTES = 1024 * 1024
 #: Bytes of stdin in one message.
 PIECE_BYTES = 1024 * 1024
 
+#: How long the request to end a command may take after its reader has left.
+_END_S = 10.0
+
 _Event = Union[process_pb2.ExecResponse, process_pb2.AttachProcessResponse]
+_Stream = Union[Stream[process_pb2.ExecResponse], Stream[process_pb2.AttachProcessResponse]]
 _Name = Literal["stdout", "stderr"]
 
 
@@ -65,8 +69,7 @@ class Process:
         self._failure: Exception | None = None
         self._request = request
         self._reconnect = reconnect
-        self._stream: Stream[process_pb2.ExecResponse] | Stream[process_pb2.AttachProcessResponse] | None
-        self._stream = None
+        self._stream: _Stream | None = None
         self._lost: Pauses | None = None
         #: Whether a wait for its start was canceled, and nobody has waited since.
         self._given_up = False
@@ -208,15 +211,30 @@ class Process:
         # A command that continues gets the rest of its stdin.
         if self._writing_rest is not None and self._owned:
             self._writing_rest.cancel()
+        if self._owned and not self.process_id and self._stream is not None:
+            stream, self._stream = self._stream, None
+            stream.leave()
+            self._transport.later(lambda: self._abandon(stream))
         try:
-            if self._owned and self.status is None and self.process_id:
-                with contextlib.suppress(BerthError):
-                    request = process_pb2.SignalProcessRequest(
-                        process_id=self.process_id, signal=signals.SIGKILL
-                    )
-                    self._transport.unary(self._transport.stubs.processes.SignalProcess, request, 10)
+            self._kill_owned()
         finally:
             self._disconnect()
+
+    def _kill_owned(self) -> None:
+        """Kills the command if its reader must end it. If the service cannot be reached, it ends the command by itself."""
+        if self._owned and self.status is None and self.process_id:
+            with contextlib.suppress(BerthError):
+                request = process_pb2.SignalProcessRequest(process_id=self.process_id, signal=signals.SIGKILL)
+                self._transport.unary(self._transport.stubs.processes.SignalProcess, request, _END_S)
+
+    def _abandon(self, stream: _Stream) -> None:
+        """Waits until the command has started, and kills it. Without its id nobody could, and the service would wait
+        for its reader to return.
+        """
+        event = stream.last(_END_S)
+        if event is not None and event.WhichOneof("event") == "started":
+            self.process_id = event.started.process_id
+            self._kill_owned()
 
     def __enter__(self) -> Process:
         self._entered = True
@@ -274,7 +292,12 @@ class Process:
             if error is self._failure:
                 self.end()
                 raise
-            self._recover(error)
+            try:
+                self._recover(error)
+            except BerthError:
+                # Its client need not end it, nor keep its stdin.
+                self._transport.release(self)
+                raise
             return None
         except BaseException:
             # A canceled wait has also canceled the call; the next one continues where it stopped. Only the start cannot
@@ -288,15 +311,14 @@ class Process:
         self._lost = None
         return self._take(event)
 
-    def _connect(
-        self,
-    ) -> Stream[process_pb2.ExecResponse] | Stream[process_pb2.AttachProcessResponse]:
+    def _connect(self) -> _Stream:
         stubs = self._transport.stubs.processes
         self._transport.adopt(self)
         if not self.process_id and isinstance(self._request, process_pb2.ExecRequest):
-            # Without a request id, another call would start another command.
+            # Without the id that it returns nobody could end the command, and without a request id, another call would
+            # start another command.
             return self._transport.stream(
-                stubs.Exec, self._request, outlives_reads=not self._request.request_id
+                stubs.Exec, self._request, outlives_reads=self._owned or not self._request.request_id
             )
         request = process_pb2.AttachProcessRequest(
             process_id=self.process_id,

@@ -76,8 +76,13 @@ class Subscription(Generic[T]):
 
     def __enter__(self) -> Subscription[T]:
         self._entered = True
-        if self._announced:
-            self._next()
+        try:
+            if self._announced:
+                self._next()
+        except BaseException:
+            # Its call outlives a wait that is canceled, and a block that never begins never ends it.
+            self.end()
+            raise
         return self
 
     def __exit__(

@@ -58,6 +58,10 @@ class Stubs:
         self.runs = run_pb2_grpc.RunServiceStub(channel)
 
 
+def _closed() -> BerthError:
+    return CanceledError("the client was closed", code="CANCELLED")
+
+
 class _Call(Protocol[R_co]):
     def __next__(self) -> R_co: ...
 
@@ -84,6 +88,14 @@ class Stream(Generic[R]):
             if self._canceled:
                 return None
             raise self._error_of(error) from error
+
+    def leave(self) -> None:
+        """Ends the call: without asyncio, a response that a reader waits for is not left to others."""
+        self.cancel()
+
+    def last(self, timeout: float) -> R | None:  # noqa: ARG002 - as its twin
+        """None: see `leave`."""
+        return None
 
     def cancel(self) -> None:
         """Ends the call; a reader that waits gets None. Idempotent."""
@@ -171,6 +183,11 @@ class Transport:
             return method(request, timeout=timeout, metadata=metadata)
         except grpc.RpcError as error:
             raise self.endpoint.error_of(error, metadata) from error
+        except ValueError:
+            # The channel was closed before the call: between two attempts.
+            if not self._closed:
+                raise
+            raise _closed() from None
 
     def retried(self, method: grpc.UnaryUnaryMultiCallable[S, R], request: S, retry_for: float | None = None) -> R:
         """Makes a call with a request id, and retries it while the service cannot be reached. Raises BerthError."""
@@ -224,7 +241,7 @@ class Transport:
         try:
             made = create()
             if self._closed:
-                raise CanceledError("the client was closed", code="CANCELLED")
+                raise _closed()
             return made
         except Exception:
             raise
