@@ -12,9 +12,9 @@ const MAX_BYTES = 4 * 1024 * 1024;
 type SandboxOfSession = SessionPlace["sandbox"];
 
 /**
- * Limits how many sessions a sandbox has, how large they are together, and how many a tenant has. A session counts from before anything is created for it
- * until it is cleaned up or its sandbox ends. A temporary session does not count for its tenant: it has a sandbox of its
- * own, and ends with its call.
+ * Limits how many sessions a sandbox has, how large they are together, and how many a tenant has. A session counts from
+ * before anything is created for it until it is cleaned up or its sandbox ends. A temporary session does not count for
+ * its tenant: it has a sandbox of its own, and ends with its call.
  */
 export class SessionPlaces {
   readonly #quotas: TenantQuotas;

@@ -79,7 +79,8 @@ export class ToolRunner {
   /**
    * Runs a tool on the worker's session of its type, or on a temporary one. A failure of the tool itself is a report,
    * not an error.
-   * @throws `TOOL_NOT_FOUND`, `INVALID_ARGUMENT`, `TENANT_QUOTA` for a command too many, and what {@link SessionManager.withSession} throws.
+   * @throws `TOOL_NOT_FOUND`, `INVALID_ARGUMENT`, `TENANT_QUOTA` for a command too many, and what
+   *   {@link SessionManager.withSession} throws.
    */
   async run(request: ToolRequest, observer: ToolObserver, signal: AbortSignal): Promise<ToolReport> {
     const { owner, workerId, traceId = newTraceId() } = request;
