@@ -103,7 +103,10 @@ export class ProcessJournal {
     return recoverProcesses(this.#parts, sandboxes, parts, (process) => this.#save(process));
   }
 
-  /** Saves at once where recovered processes continued, which the next run must know even if this one is killed. */
+  /**
+   * Saves at once where recovered processes continued, or how they ended, which the next run must know even if this one
+   * is killed.
+   */
   recovered(processes: readonly Process[]): void {
     for (const process of processes) this.follow(process);
     if (processes.length > 0) this.#parts.writeBehind.flush();

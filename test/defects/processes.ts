@@ -605,4 +605,18 @@ export const PROCESS_DEFECTS: readonly Defect[] = [
       title: "a program that writes to both streams in turn fills the heads with some ten thousand writes",
     },
   },
+  {
+    name: "the end of a command that a service finds while it recovers is not stored",
+    changes: [
+      {
+        file: "src/processes/manager.ts",
+        from: "this.#journal.recovered(followed);",
+        to: "this.#journal.recovered(followed.filter(({ status }) => status === undefined));",
+      },
+    ],
+    test: {
+      file: "test/unit/processes/recover.test.ts",
+      title: "the end of a process that ended meanwhile is stored, with its output",
+    },
+  },
 ];

@@ -86,6 +86,19 @@ describe("after the service was killed", () => {
     },
   );
 
+  test("the end of a process that ended meanwhile is stored, with its output", async () => {
+    const bench = await ProcessBench.start();
+    const { processId } = await bench.exec(DETACHED);
+    await bench.clock.advance(1_000);
+    await bench.kill();
+    bench.job.write("last words");
+    bench.job.exit(5);
+    await bench.begin();
+    await bench.restart();
+    expect(bench.processes.get(OWNER, processId).status).toMatchObject({ cause: "EXITED", exitCode: 5 });
+    expect((await bench.attach(processId)).stdout).toBe("last words");
+  });
+
   test("a process whose caller is gone is ended", async () => {
     const bench = await ProcessBench.start();
     const { processId } = await bench.exec();
