@@ -140,8 +140,15 @@ export class Transcript {
     const own = reading ? memoryBytes / 2 : this.#spill === undefined ? slack : this.#windowLimit;
     const room = this.pressed() ? Math.min(own, MIN_AHEAD_BYTES) : own;
     const diskBehind = this.#spill !== undefined && this.#windowMemory > slack * share;
-    this.#full = this.ahead > Math.min(room, this.#windowLimit, aheadBytes) * share || diskBehind;
+    const isAhead = this.ahead > Math.min(room, this.#windowLimit, aheadBytes) * share;
+    this.#full = isAhead || diskBehind || this.#isFullOfUnread;
     return this.#full;
+  }
+
+  /** Whether what is not read takes more than the window has: many tiny blocks take more than their bytes. */
+  get #isFullOfUnread(): boolean {
+    const oldest = this.#window.first;
+    return this.#windowCost > this.#windowLimit && oldest !== undefined && this.#isUnread(oldest);
   }
 
   /** Bytes held in memory. */

@@ -619,4 +619,18 @@ export const PROCESS_DEFECTS: readonly Defect[] = [
       title: "the end of a process that ended meanwhile is stored, with its output",
     },
   },
+  {
+    name: "a process whose reader stops may be ahead of it by any number of tiny blocks",
+    changes: [
+      {
+        file: "src/processes/transcript.ts",
+        from: " || diskBehind || this.#isFullOfUnread;",
+        to: " || diskBehind;",
+      },
+    ],
+    test: {
+      file: "test/unit/processes/transcript.test.ts",
+      title: "makes the process wait as well once unread blocks fill the window, however few bytes they have",
+    },
+  },
 ];

@@ -253,6 +253,26 @@ test("makes the process wait at its own limit, below the window's, until half of
   }
 });
 
+test("makes the process wait as well once unread blocks fill the window, however few bytes they have", async () => {
+  for (const onDisk of [false, true]) {
+    const transcript = transcriptOf({ windowBytes: 64 * 1024, headBytes: 0 }, onDisk);
+    const reader = transcript.reader({ stdout: 0, stderr: 0 });
+    transcript.setLossless(reader);
+    let writes = 0;
+    for (; writes < 1_000 && !transcript.full; writes++)
+      transcript.append(writes % 2 === 0 ? "stdout" : "stderr", Buffer.from("x"));
+    expect(transcript.heldBytes).toBeLessThan(65 * 1024);
+    const read = empty();
+    await drain(reader, read, writes - 1);
+    expect(transcript.full).toBe(false);
+    // A single block may be larger than the window.
+    transcript.append("stdout", Buffer.alloc(64 * 1024));
+    expect(transcript.full).toBe(true);
+    expect(await drain(reader, read)).toEqual([]);
+    expect(transcript.full).toBe(false);
+  }
+});
+
 test("refuses an offset beyond what was written", async () => {
   const transcript = transcriptOf({ windowBytes: 1000, headBytes: 0 });
   transcript.append("stdout", Buffer.alloc(3));
