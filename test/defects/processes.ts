@@ -633,4 +633,32 @@ export const PROCESS_DEFECTS: readonly Defect[] = [
       title: "makes the process wait as well once unread blocks fill the window, however few bytes they have",
     },
   },
+  {
+    name: "output that comes while a service that stops is storing is left out",
+    changes: [
+      {
+        file: "src/processes/journal.ts",
+        from: "this.#stopped ? Number.MAX_SAFE_INTEGER : INLINE_BYTES",
+        to: "INLINE_BYTES",
+      },
+    ],
+    test: {
+      file: "test/unit/processes/recover.test.ts",
+      title: "nothing is missing of what happens while a service that stops is storing",
+    },
+  },
+  {
+    name: "a command that ends while a service that stops is storing is not stored as ended",
+    changes: [
+      {
+        file: "src/processes/journal.ts",
+        from: "    while (this.#saves.size > 0) await Promise.all(this.#saves);\n    this.#stopped = true;\n",
+        to: "    this.#stopped = true;\n    while (this.#saves.size > 0) await Promise.all(this.#saves);\n",
+      },
+    ],
+    test: {
+      file: "test/unit/processes/recover.test.ts",
+      title: "nothing is missing of what happens while a service that stops is storing",
+    },
+  },
 ];

@@ -368,3 +368,23 @@ test("a service that stops leaves processes running, and the next one has their 
   expect(after.stdout).toBe("one two");
   expect(after.status).toMatchObject({ cause: "EXITED", exitCode: 0 });
 });
+
+test("nothing is missing of what happens while a service that stops is storing", async () => {
+  const bench = await ProcessBench.start({ spill: true });
+  const [running, ending] = [await bench.exec(DETACHED), await bench.exec(DETACHED)];
+  const [first, second] = bench.runner.jobs;
+  const output = "x".repeat(50_000);
+  first?.write(output);
+  const detached = bench.processes.detach();
+  // The disk takes its time.
+  for (let i = 0; i < 5; i++) first?.write("more".repeat(1_000));
+  second?.exit(3);
+  await detached;
+  await bench.restart();
+  first?.exit(0);
+  const after = await bench.attach(running.processId);
+  await after.over;
+  expect(after.events.filter(({ type }) => type === "gap")).toEqual([]);
+  expect(after.stdout).toBe(output + "more".repeat(5_000));
+  expect(bench.processes.get(OWNER, ending.processId).status).toMatchObject({ cause: "EXITED", exitCode: 3 });
+});
