@@ -183,8 +183,11 @@ export class Transcript {
     this.#sealSpill(this.#spilling);
   }
 
-  /** Moves everything it holds to disk, if there is a spill. Output added meanwhile may stay in memory. */
-  async settle(): Promise<void> {
+  /**
+   * Moves everything it holds to disk. Output added meanwhile may stay in memory. Returns whether there is a disk that
+   * takes it.
+   */
+  async settle(): Promise<boolean> {
     await this.#spillInTurn(async () => {
       if (this.#last !== undefined) this.#seal(this.#last);
       this.#last = undefined;
@@ -192,6 +195,7 @@ export class Transcript {
       await this.#spillDownTo(0);
     });
     if (this.#ended) this.#sealSpill();
+    return this.#spill !== undefined;
   }
 
   /** All blocks, in the order of arrival. */

@@ -661,4 +661,19 @@ export const PROCESS_DEFECTS: readonly Defect[] = [
       title: "nothing is missing of what happens while a service that stops is storing",
     },
   },
+  {
+    name: "on a full disk, transcripts take any amount of memory up to their quota",
+    changes: [
+      {
+        file: "src/processes/transcript-budget.ts",
+        from: "    if (isTaken) return;\n",
+        to: "    if (isTaken || transcript) return;\n",
+      },
+    ],
+    test: {
+      file: "test/unit/processes/transcript-budget.test.ts",
+      title:
+        "what a full disk does not take is dropped beyond the memory limit, oldest first, and processes wait",
+    },
+  },
 ];

@@ -108,7 +108,7 @@ test("a lossless reader gets every byte, with any window", async () => {
 test("output that moves to disk for several reasons at once is read byte for byte", async () => {
   const transcript = transcriptOf({ windowBytes: 1e8, headBytes: 200_000, memoryBytes: 100_000 }, true);
   const written: Buffer[] = [];
-  const settled: Promise<void>[] = [];
+  const settled: Promise<unknown>[] = [];
   for (let i = 0; i < 300; i++) {
     const data = randomBytes(8192 + i);
     written.push(data);
