@@ -249,6 +249,14 @@ export class RunStore {
       .map((row) => ({ ...this.#record<RunEvent>(row), sequence: Number(row.sequence) }));
   }
 
+  /** The newest events, in order: at least one, and others until they have 1 MiB together, as JSON. */
+  newestEvents(runId: string): RunEvent[] {
+    return this.#newestTexts(
+      "SELECT sequence, record AS text FROM run_events WHERE run_id = ? ORDER BY sequence DESC",
+      runId,
+    ).map(({ row, text }) => ({ ...(JSON.parse(text) as RunEvent), sequence: Number(row.sequence) }));
+  }
+
   /** Sequence of the newest event. 0: there is none. */
   newestEvent(runId: string): number {
     return this.#number("SELECT max(sequence) AS number FROM run_events WHERE run_id = ?", runId);

@@ -124,4 +124,18 @@ export const RUN_DEFECTS: readonly Defect[] = [
       title: "creates its run once, although the answers are lost on the way",
     },
   },
+  {
+    name: "of a run that is removed, the whole history is read for its watchers in one turn of the event loop",
+    changes: [
+      {
+        file: "src/runs/journal.ts",
+        from: "this.#store.newestEvents(runId);",
+        to: "this.#store.events(runId, 0, Number.MAX_SAFE_INTEGER);",
+      },
+    ],
+    test: {
+      file: "test/unit/runs/manager.test.ts",
+      title: "of a long history, watchers of a run that is removed get the end",
+    },
+  },
 ];

@@ -610,6 +610,27 @@ test("a slow watcher of a run that is dropped gets the rest of its history, and 
   expect(items.at(-1)).toMatchObject({ event: { body: { type: "ENDED" } } });
 });
 
+test("of a long history, watchers of a run that is removed get the end", async () => {
+  const bench = await RunBench.start();
+  const runId = await running(bench, { sandbox: { kind: "none" }, maxSteps: 300, stepTimeoutMs: 1e6 });
+  const result = "x".repeat(16 * 1024);
+  for (let step = 1; step <= 200; step++) await finish(bench, runId, { step, outcome: "CONTINUE", result });
+  const watch = bench.runs.catalog.watch(OWNER, runId, 0, never);
+  await watch.next();
+  const open = vi.spyOn(Seal.prototype, "openText");
+  onTestFinished(() => open.mockRestore());
+  await bench.runs.delete(OWNER, runId);
+  expect(open.mock.calls.length).toBeLessThan(100);
+  const items = [];
+  for await (const item of watch) items.push(item);
+  // The watcher had read the first hundred.
+  expect(items.slice(0, 100)).toMatchObject([
+    ...Array.from({ length: 99 }, (_, index) => ({ type: "event", event: { sequence: index + 2 } })),
+    { type: "trimmed", from: 101 },
+  ]);
+  expect(items.at(-1)).toMatchObject({ event: { body: { type: "DELETED" } } });
+});
+
 test("a watcher of a run that is dropped for newer ones gets its history, and then the end", async () => {
   const bench = await RunBench.start();
   const first = create(bench);
