@@ -205,7 +205,7 @@ export class ProcessManager {
   }
 
   /** Lists processes of a sandbox, newest first. @throws `SANDBOX_NOT_FOUND`. */
-  list(sandbox: SandboxName, showEnded: boolean, slice: Slice): Sliced<Process> {
+  async list(sandbox: SandboxName, showEnded: boolean, slice: Slice): Promise<Sliced<Process>> {
     this.#sandboxes.get(sandbox);
     return this.#registry.list(sandbox.owner, sandbox.sandboxId, showEnded, slice);
   }

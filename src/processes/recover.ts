@@ -144,9 +144,12 @@ function lost(
 
 function blocksOf(transcript: Uint8Array, disk: SpillDirectory): Block[] {
   const recover = disk.recovery();
-  return readBlocks(transcript).map(({ content, ...block }) => ({
-    ...block,
-    content: content instanceof Uint8Array ? Buffer.from(content) : recover(content, block.length),
+  return readBlocks(transcript).map(({ sequence, stream, offset, length, content }) => ({
+    sequence,
+    stream,
+    offset,
+    length,
+    content: content instanceof Uint8Array ? Buffer.from(content) : recover(content, length),
   }));
 }
 

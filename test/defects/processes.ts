@@ -676,4 +676,18 @@ export const PROCESS_DEFECTS: readonly Defect[] = [
         "what a full disk does not take is dropped beyond the memory limit, oldest first, and processes wait",
     },
   },
+  {
+    name: "a list of processes reads all ended ones in one turn of the event loop",
+    changes: [
+      {
+        file: "src/processes/registry.ts",
+        from: "      await turns.enter();\n",
+        to: "      await Promise.resolve(turns);\n",
+      },
+    ],
+    test: {
+      file: "test/unit/processes/recover.test.ts",
+      title: "are read for a list in turns of the event loop, because some have much output",
+    },
+  },
 ];

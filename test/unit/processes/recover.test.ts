@@ -256,13 +256,39 @@ describe("processes that ended before the service was killed", () => {
     const first = await run(bench, "first");
     const second = await run(bench, "second");
     await bench.restart();
-    const listed = bench.processes.list(bench.sandbox, true, WHOLE).items;
+    const { items: listed } = await bench.processes.list(bench.sandbox, true, WHOLE);
     expect(listed.map(({ id, status }) => [id, status?.stdoutBytes])).toEqual([
       [second, 6],
       [first, 5],
     ]);
-    expect(bench.processes.list(bench.sandbox, false, WHOLE).items).toEqual([]);
+    expect((await bench.processes.list(bench.sandbox, false, WHOLE)).items).toEqual([]);
     expect((await bench.attach(first)).stdout).toBe("first");
+  });
+
+  test("are read for a list in turns of the event loop, because some have much output", async () => {
+    const bench = await ProcessBench.start();
+    for (let i = 0; i < 4; i++) await run(bench, "output");
+    await bench.restart();
+    const order: string[] = [];
+    const { processes } = bench.world.store;
+    const get = processes.get.bind(processes);
+    processes.get = (processId) => {
+      order.push("read");
+      const start = performance.now();
+      while (performance.now() - start < 6);
+      return get(processId);
+    };
+    let isListed = false;
+    const turn = (): void => {
+      order.push("turn");
+      if (!isListed) setImmediate(turn);
+    };
+    setImmediate(turn);
+    const { items } = await bench.processes.list(bench.sandbox, true, WHOLE);
+    isListed = true;
+    expect(items).toHaveLength(4);
+    expect(order.join(" ")).not.toContain("read read");
+    expect(order.filter((what) => what === "read")).toHaveLength(4);
   });
 
   test("are read when requested, so that a damaged one does not affect others", async () => {
