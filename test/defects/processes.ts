@@ -690,4 +690,18 @@ export const PROCESS_DEFECTS: readonly Defect[] = [
       title: "are read for a list in turns of the event loop, because some have much output",
     },
   },
+  {
+    name: "the output of a program that writes to both streams in turn has more blocks than are handled in a moment",
+    changes: [
+      {
+        file: "src/processes/transcript-reader.ts",
+        from: "const BLOCK_COST_BYTES = 2048;",
+        to: "const BLOCK_COST_BYTES = 512;",
+      },
+    ],
+    test: {
+      file: "test/unit/processes/transcript.test.ts",
+      title: "a program that writes to both streams in turn has a block in the window for each two KiB of it",
+    },
+  },
 ];

@@ -114,7 +114,7 @@ describe("exec", () => {
   });
 
   test("makes the process wait for a reader that does not keep up", async () => {
-    const bench = await ProcessBench.start({ windowBytes: 10_000 });
+    const bench = await ProcessBench.start({ windowBytes: 12_000 });
     const events = bench.processes.exec(bench.request(), never);
     await events.next();
     bench.job.write("x".repeat(9_000));
@@ -291,7 +291,7 @@ describe("run", () => {
   });
 
   test("counts dropped output as part of the gap", async () => {
-    const bench = await ProcessBench.start({ windowBytes: 10_000 });
+    const bench = await ProcessBench.start({ windowBytes: 12_000 });
     const request = { requestId: "r1", fingerprint: "f" };
     const first = run(bench, request);
     await settled();
@@ -352,7 +352,7 @@ describe("attach", () => {
   });
 
   test("never makes the process wait; a slow reader gets a gap", async () => {
-    const bench = await ProcessBench.start({ windowBytes: 10_000 });
+    const bench = await ProcessBench.start({ windowBytes: 12_000 });
     const stream = await bench.exec();
     const slow = bench.processes.attach(OWNER, stream.processId, { stdout: 0, stderr: 0 }, never);
     await slow.next();
