@@ -1,3 +1,4 @@
+import { createHash } from "node:crypto";
 import type { SQLOutputValue } from "node:sqlite";
 import { BerthError } from "../base/errors.ts";
 import { MAX_SLICE_BYTES } from "../base/ordered-index.ts";
@@ -218,20 +219,27 @@ export class RunStore {
   }
 
   /**
-   * All kept messages, for a search of those of the assistant with this content. Opening all of a long conversation
-   * takes a tenth of a second, so those of another length have no content.
+   * All kept messages, for a search of those of the assistant with this content: others have none. Opening all of a long
+   * conversation takes a tenth of a second, so only digests are opened, of messages of the same length.
    */
   messagesLike(runId: string, wanted: string): RunMessage[] {
     const { seal } = this.#database;
+    const digest = digestOf(wanted);
+    // Only messages that an earlier version stored have no digest.
+    const isWanted = (row: Row): boolean =>
+      row.digest === null ? seal.openText(row.content) === wanted : seal.openText(row.digest) === digest;
     return this.#database
       .prepare(
-        `SELECT role, CASE WHEN role = 'ASSISTANT' AND octet_length(content) IN (?, ?) THEN content END AS content
-         FROM run_messages WHERE run_id = ? ORDER BY position`,
+        `SELECT role, may_equal, digest, CASE WHEN may_equal AND digest IS NULL THEN content END AS content
+         FROM (
+           SELECT *, role = 'ASSISTANT' AND octet_length(content) IN (?, ?) AS may_equal
+           FROM run_messages WHERE run_id = ?
+         ) ORDER BY position`,
       )
       .all(Buffer.byteLength(wanted), seal.text(wanted).length, runId)
-      .map(({ role, content }) => ({
-        role: role as RunMessage["role"],
-        content: content === null ? "" : seal.openText(content),
+      .map((row) => ({
+        role: row.role as RunMessage["role"],
+        content: row.may_equal && isWanted(row) ? wanted : "",
       }));
   }
 
@@ -315,12 +323,14 @@ export class RunStore {
 
   #addMessages({ run: { runId }, clearMessages, addMessages = [] }: RunChange): void {
     if (clearMessages) this.#run("DELETE FROM run_messages WHERE run_id = ?", runId);
+    const { seal } = this.#database;
     for (const { role, content } of addMessages) {
       this.#run(
-        "INSERT INTO run_messages (run_id, role, content) VALUES (?, ?, ?)",
+        "INSERT INTO run_messages (run_id, role, digest, content) VALUES (?, ?, ?, ?)",
         runId,
         role,
-        this.#database.seal.text(content),
+        role === "ASSISTANT" ? seal.text(digestOf(content)) : null,
+        seal.text(content),
       );
     }
     if (addMessages.length === 0) return;
@@ -359,7 +369,7 @@ export class RunStore {
     return JSON.parse(this.#database.seal.openText(row.record)) as T;
   }
 
-  #run(sql: string, ...values: (string | number)[]): void {
+  #run(sql: string, ...values: (string | number | null)[]): void {
     this.#database.prepare(sql).run(...values);
   }
 
@@ -382,6 +392,10 @@ export function eventsOf({ run, events, timeMs }: RunChange, newest: number): Ru
       body,
     };
   });
+}
+
+function digestOf(content: string): string {
+  return createHash("sha256").update(content).digest("base64");
 }
 
 function full(bytes: number, maxBytes: number): BerthError {

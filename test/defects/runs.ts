@@ -138,4 +138,18 @@ export const RUN_DEFECTS: readonly Defect[] = [
       title: "of a long history, watchers of a run that is removed get the end",
     },
   },
+  {
+    name: "a report decrypts all messages of the assistant that are as long as its own",
+    changes: [
+      {
+        file: "src/runs/store.ts",
+        from: 'role === "ASSISTANT" ? seal.text(digestOf(content)) : null',
+        to: "null",
+      },
+    ],
+    test: {
+      file: "test/unit/runs/manager.test.ts",
+      title: "a report opens no other message of its length, however long they are",
+    },
+  },
 ];
