@@ -177,17 +177,17 @@ export class RunStore {
     return { rows, more: false };
   }
 
-  /** The first rows with their opened texts, at least one, until these have {@link MAX_DETAIL_BYTES}; the last one first. */
-  #newestTexts(sql: string, ...values: (string | number)[]): { readonly row: Row; readonly text: string }[] {
-    const newest: { row: Row; text: string }[] = [];
+  /** The first rows with their opened texts, at least one, until these have {@link MAX_DETAIL_BYTES}. */
+  #firstTexts(sql: string, ...values: (string | number)[]): { readonly row: Row; readonly text: string }[] {
+    const first: { row: Row; text: string }[] = [];
     let bytes = 0;
     for (const row of this.#database.prepare(sql).iterate(...values)) {
       const text = this.#database.seal.openText(row.text);
-      newest.push({ row, text });
+      first.push({ row, text });
       bytes += Buffer.byteLength(text);
       if (bytes >= MAX_DETAIL_BYTES) break;
     }
-    return newest.reverse();
+    return first;
   }
 
   /** Runs of all owners that are RUNNING, or whose sandbox must still be cleaned up. */
@@ -200,10 +200,9 @@ export class RunStore {
 
   /** The newest steps, in order: at least one, and others until they have 1 MiB together, as JSON. */
   steps(runId: string): RunStep[] {
-    return this.#newestTexts(
-      "SELECT record AS text FROM run_steps WHERE run_id = ? ORDER BY step DESC",
-      runId,
-    ).map(({ text }) => JSON.parse(text) as RunStep);
+    return this.#firstTexts("SELECT record AS text FROM run_steps WHERE run_id = ? ORDER BY step DESC", runId)
+      .reverse()
+      .map(({ text }) => JSON.parse(text) as RunStep);
   }
 
   /**
@@ -211,11 +210,13 @@ export class RunStore {
    * @param skip how many of the newest to leave out
    */
   messages(runId: string, skip = 0): RunMessage[] {
-    return this.#newestTexts(
-      `SELECT content AS text, role FROM run_messages WHERE run_id = ? ORDER BY position DESC LIMIT -1 OFFSET ?`,
+    return this.#firstTexts(
+      "SELECT content AS text, role FROM run_messages WHERE run_id = ? ORDER BY position DESC LIMIT -1 OFFSET ?",
       runId,
       skip,
-    ).map(({ row, text }) => ({ role: row.role as RunMessage["role"], content: text }));
+    )
+      .reverse()
+      .map(({ row, text }) => ({ role: row.role as RunMessage["role"], content: text }));
   }
 
   /**
@@ -247,22 +248,27 @@ export class RunStore {
     return this.#number("SELECT count(*) AS number FROM run_messages WHERE run_id = ?", runId);
   }
 
-  /** Events after a sequence, in order. The newest 1,000 of a run are kept. */
+  /**
+   * Events after a sequence, in order: at least one, and others until they are `limit` or have 1 MiB together, as JSON. The
+   * newest 1,000 of a run are kept.
+   */
   events(runId: string, afterSequence: number, limit: number): RunEvent[] {
-    return this.#database
-      .prepare(
-        "SELECT sequence, record FROM run_events WHERE run_id = ? AND sequence > ? ORDER BY sequence LIMIT ?",
-      )
-      .all(runId, afterSequence, limit)
-      .map((row) => ({ ...this.#record<RunEvent>(row), sequence: Number(row.sequence) }));
+    return this.#firstTexts(
+      "SELECT sequence, record AS text FROM run_events WHERE run_id = ? AND sequence > ? ORDER BY sequence LIMIT ?",
+      runId,
+      afterSequence,
+      limit,
+    ).map(eventOf);
   }
 
   /** The newest events, in order: at least one, and others until they have 1 MiB together, as JSON. */
   newestEvents(runId: string): RunEvent[] {
-    return this.#newestTexts(
+    return this.#firstTexts(
       "SELECT sequence, record AS text FROM run_events WHERE run_id = ? ORDER BY sequence DESC",
       runId,
-    ).map(({ row, text }) => ({ ...(JSON.parse(text) as RunEvent), sequence: Number(row.sequence) }));
+    )
+      .reverse()
+      .map(eventOf);
   }
 
   /** Sequence of the newest event. 0: there is none. */
@@ -392,6 +398,10 @@ export function eventsOf({ run, events, timeMs }: RunChange, newest: number): Ru
       body,
     };
   });
+}
+
+function eventOf({ row, text }: { readonly row: Row; readonly text: string }): RunEvent {
+  return { ...(JSON.parse(text) as RunEvent), sequence: Number(row.sequence) };
 }
 
 function digestOf(content: string): string {

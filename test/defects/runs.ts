@@ -152,4 +152,15 @@ export const RUN_DEFECTS: readonly Defect[] = [
       title: "a report opens no other message of its length, however long they are",
     },
   },
+  {
+    name: "a watcher of a run gets a hundred events at once, however long they are",
+    changes: [
+      {
+        file: "src/runs/store.ts",
+        from: "      if (bytes >= MAX_DETAIL_BYTES) break;\n    }\n    return first;",
+        to: "    }\n    return first;",
+      },
+    ],
+    test: { file: "test/unit/runs/store.test.ts", title: "of long events a few are read at once" },
+  },
 ];

@@ -296,3 +296,31 @@ test("messages that an earlier version stored are compared like others", () => {
     { role: "ASSISTANT", content: "same" },
   ]);
 });
+
+test("of long events a few are read at once", () => {
+  const { store } = newStore();
+  const run = newRun(1);
+  store.add({ run, events: [{ type: "CREATED" }], timeMs: 0 }, { runs: KEEP, bytes: BYTES });
+  // Each takes six bytes in JSON.
+  const result = "\u0001".repeat(16 * 1024);
+  for (let number = 1; number <= 30; number++) {
+    const step = {
+      step: number,
+      result,
+      outcome: "CONTINUE",
+      stuck: false,
+      startTimeMs: 0,
+      endTimeMs: 0,
+    } as const;
+    store.save({ run, events: [{ type: "STEP_REPORTED", step }], timeMs: 0 });
+  }
+  const sequences: number[] = [];
+  for (;;) {
+    const events = store.events(run.runId, sequences.at(-1) ?? 0, 100);
+    if (events.length === 0) break;
+    expect(events.length).toBeLessThan(13);
+    sequences.push(...events.map(({ sequence }) => sequence));
+  }
+  expect(sequences).toEqual(Array.from({ length: 31 }, (_, index) => index + 1));
+  expect(store.newestEvents(run.runId).map(({ sequence }) => sequence)).toEqual(sequences.slice(-11));
+});
