@@ -92,7 +92,9 @@ class UnreadTranscript implements BudgetedTranscript {
   }
 
   /** Does nothing, because none of it is in memory. */
-  async settle(): Promise<void> {}
+  async settle(): Promise<boolean> {
+    return true;
+  }
 
   /** Call this when the transcript has been read, and counts for itself. */
   leave(): void {

@@ -9,7 +9,7 @@ import { type StoredBlocks, storeBlocks } from "./stored-blocks.ts";
 
 /** How often the output of running processes is saved. */
 const SAVE_INTERVAL_MS = 1_000;
-/** Output in memory up to this size is stored in the database. More goes to a file. */
+/** Output in memory up to this size is stored in the database. More goes to a file, unless the service stops. */
 const INLINE_BYTES = 8 * 1024;
 /**
  * The rest after a save of running processes is at least this many times as long as the save took, which the number of
@@ -92,8 +92,10 @@ export class ProcessJournal {
   async stop(): Promise<void> {
     clearInterval(this.#timer);
     this.#saveRunning();
-    this.#stopped = true;
     while (this.#saves.size > 0) await Promise.all(this.#saves);
+    this.#stopped = true;
+    // What came while the disk took the rest.
+    for (const process of this.#running.keys()) this.#save(process);
     // The write reads the processes when it happens, so flush it while they still count as running.
     this.#parts.writeBehind.flush();
   }
@@ -103,7 +105,10 @@ export class ProcessJournal {
     return recoverProcesses(this.#parts, sandboxes, parts, (process) => this.#save(process));
   }
 
-  /** Saves at once where recovered processes continued, which the next run must know even if this one is killed. */
+  /**
+   * Saves at once where recovered processes continued, or how they ended, which the next run must know even if this one
+   * is killed.
+   */
   recovered(processes: readonly Process[]): void {
     for (const process of processes) this.follow(process);
     if (processes.length > 0) this.#parts.writeBehind.flush();
@@ -136,7 +141,7 @@ export class ProcessJournal {
     let isWhole = false;
     const write = (): void => {
       const start = performance.now();
-      const blocks = blocksOf(process);
+      const blocks = this.#blocksOf(process);
       isWhole = process.status !== undefined && isInline(process, blocks);
       store.put(this.#stored(process, blocks));
       onSave(performance.now() - start);
@@ -146,7 +151,7 @@ export class ProcessJournal {
     });
   }
 
-  #stored(process: Process, blocks = blocksOf(process)): StoredProcess {
+  #stored(process: Process, blocks = this.#blocksOf(process)): StoredProcess {
     const { id, status, startedAt, user, hasTerminal, startTimeMs, leader, trace, stdin, recoveredAt } =
       process;
     const { command, timeoutMs, keepStdinOpen, onDisconnect, disconnectGraceMs, outputLimitBytes, runId } =
@@ -185,6 +190,11 @@ export class ProcessJournal {
     };
   }
 
+  /** The blocks to store. Output in memory beyond the limit is left out: the next save, if there is one, moves it to disk. */
+  #blocksOf({ transcript }: Process): StoredBlocks {
+    return storeBlocks(transcript.held(), this.#stopped ? Number.MAX_SAFE_INTEGER : INLINE_BYTES);
+  }
+
   #track(save: Promise<void>): void {
     const tracked = save.finally(() => this.#saves.delete(tracked));
     this.#saves.add(tracked);
@@ -202,11 +212,6 @@ function summaryOf(
   { heldBytes, files }: StoredBlocks,
 ): ProcessSummary {
   return { sandbox, startTimeMs, commandBytes: commandBytes(command), heldBytes, files };
-}
-
-/** The blocks to store. Output in memory beyond the limit is left out: the next save moves it to disk. */
-function blocksOf({ transcript }: Process): StoredBlocks {
-  return storeBlocks(transcript.held(), INLINE_BYTES);
 }
 
 /** Whether these blocks are all that a process's transcript holds, and none of it is in a file. */

@@ -128,14 +128,15 @@ export class ProcessManager {
 
   /** Recovers the processes of earlier runs of the service: ended ones, and those that still run in live sandboxes. */
   async recover(): Promise<void> {
-    const { ended, processes } = await this.#journal.recover(this.#sandboxes, this.#parts);
+    const { ended, processes, followed } = await this.#journal.recover(this.#sandboxes, this.#parts);
     for (const process of ended) {
       const { sandbox, transcript } = process;
       if (transcript !== undefined) this.#parts.transcripts.watch(sandbox.owner, transcript);
       this.#registry.addEnded(process);
     }
     for (const process of processes) this.#registry.add(process);
-    this.#journal.recovered(processes.filter(({ status }) => status === undefined));
+    // Also those that have ended by now, as their pipes said.
+    this.#journal.recovered(followed);
   }
 
   /**
@@ -204,7 +205,7 @@ export class ProcessManager {
   }
 
   /** Lists processes of a sandbox, newest first. @throws `SANDBOX_NOT_FOUND`. */
-  list(sandbox: SandboxName, showEnded: boolean, slice: Slice): Sliced<Process> {
+  async list(sandbox: SandboxName, showEnded: boolean, slice: Slice): Promise<Sliced<Process>> {
     this.#sandboxes.get(sandbox);
     return this.#registry.list(sandbox.owner, sandbox.sandboxId, showEnded, slice);
   }

@@ -22,6 +22,7 @@ export interface RecoveryParts {
 
 /** A process that was running when the service ended. */
 interface Reattached {
+  readonly process: Process;
   readonly job: ReattachedJob;
   readonly sandbox: LeasedSandbox;
 }
@@ -32,6 +33,8 @@ export interface RecoveredProcesses {
   readonly ended: readonly EndedProcess[];
   /** Processes that may still run, and those whose end was not recorded. */
   readonly processes: readonly Process[];
+  /** Those of them that are followed again. Nothing is stored of what they do meanwhile, not even if they end. */
+  readonly followed: readonly Process[];
 }
 
 /**
@@ -63,7 +66,7 @@ export async function recoverProcesses(
       return process;
     }
     const { process, job } = Process.reattach(init, lease, parts, { leader: facts.leader, trace });
-    reattached.push({ job, sandbox: lease.sandbox });
+    reattached.push({ process, job, sandbox: lease.sandbox });
     return process;
   };
   const read = (processId: string): Process => readProcess(processId, { store, time, disk }, parts);
@@ -75,7 +78,7 @@ export async function recoverProcesses(
   const processes = store.unsummarized().map(load);
   await disk.sweep();
   await follow(reattached, engine, parts);
-  return { ended, processes };
+  return { ended, processes, followed: reattached.map(({ process }) => process) };
 }
 
 /** Reads an ended process. @throws `INTERNAL` if it is not in the database. */
@@ -141,9 +144,12 @@ function lost(
 
 function blocksOf(transcript: Uint8Array, disk: SpillDirectory): Block[] {
   const recover = disk.recovery();
-  return readBlocks(transcript).map(({ content, ...block }) => ({
-    ...block,
-    content: content instanceof Uint8Array ? Buffer.from(content) : recover(content, block.length),
+  return readBlocks(transcript).map(({ sequence, stream, offset, length, content }) => ({
+    sequence,
+    stream,
+    offset,
+    length,
+    content: content instanceof Uint8Array ? Buffer.from(content) : recover(content, length),
   }));
 }
 

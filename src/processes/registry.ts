@@ -3,6 +3,7 @@ import { BerthError } from "../base/errors.ts";
 import { FairShare } from "../base/fair-share.ts";
 import { compositeKey } from "../base/ids.ts";
 import { OrderedIndex, type Position, type Slice, type Sliced } from "../base/ordered-index.ts";
+import { TurnShare } from "../base/turn-share.ts";
 import type { Reservation } from "../sandboxes/capacity.ts";
 import type { TenantQuotas } from "../sandboxes/tenant-quotas.ts";
 import { EndedProcess } from "./ended-process.ts";
@@ -15,6 +16,9 @@ const MAX_ENDED = 10_000;
 const MAX_COMMAND_BYTES = 32 * 1024 * 1024;
 
 type Entry = Process | EndedProcess;
+
+/** The share of the event loop for lists: each ended process is read, which takes long if it has much output. */
+const turns = new TurnShare();
 
 /** The store of ended processes. */
 interface EndedStore {
@@ -113,12 +117,19 @@ export class ProcessRegistry {
   }
 
   /** Processes of a sandbox, newest first. @param ended whether to include ended processes. */
-  list(owner: string, sandboxId: string, ended: boolean, slice: Slice): Sliced<Process> {
+  async list(owner: string, sandboxId: string, ended: boolean, slice: Slice): Promise<Sliced<Process>> {
     this.#forget();
     const key = compositeKey(owner, sandboxId);
     if (!ended) return this.#running.slice(key, slice, ({ status }) => status === undefined);
     const { items, next } = this.#readable.slice(key, slice);
-    return { items: items.map(wholeOf), next };
+    const whole: Process[] = [];
+    for (const { id } of items) {
+      await turns.enter();
+      // It may have been removed, or may have ended, meanwhile.
+      const entry = this.#entries.get(id);
+      if (entry !== undefined) whole.push(wholeOf(entry));
+    }
+    return { items: whole, next };
   }
 
   #recover(process: Process): Reservation {

@@ -76,9 +76,8 @@ export class SpillDirectory {
   recovery(): (place: StoredPlace, length: number) => StoredBytes {
     const segments = new Map<string, Segment>();
     return ({ file, position }, length) => {
-      const name = path.basename(file);
-      const segment = segments.get(name) ?? Segment.recover(path.join(this.#path, name));
-      segments.set(name, segment);
+      const segment = segments.get(file) ?? Segment.recover(path.join(this.#path, path.basename(file)));
+      segments.set(file, segment);
       return segment.piece(position, length);
     };
   }

@@ -39,12 +39,16 @@ const LOOK_AGAIN_BYTES = 256 * 1024;
  * Limits the transcripts of all processes, and those of each owner. Beyond a limit, output of the owner that holds most
  * is dropped: of ended processes first, oldest first, windows before heads; then the largest window of a running
  * process. Readers see a gap. Output that a lossless reader has not read is never dropped: its process waits instead.
+ *
+ * Output beyond the limit in memory is moved to disk, in the same order. What the disk does not take is dropped.
  */
 export class TranscriptBudget {
   readonly bounds: TranscriptBounds;
   readonly #quotaOf: (owner: string) => number | undefined;
   readonly #owners = new Map<string, Account>();
   readonly #settling = new Set<BudgetedTranscript>();
+  /** Those that the disk did not take, for instance because it was full. */
+  readonly #refused = new WeakSet<BudgetedTranscript>();
   #bytes = 0;
   #memoryBytes = 0;
   #looking = false;
@@ -60,7 +64,8 @@ export class TranscriptBudget {
   /** Counts a transcript, from now until it is empty. */
   watch(owner: string, transcript: BudgetedTranscript): void {
     transcript.onHeld = () => this.#update(owner, transcript);
-    transcript.pressed = () => this.#excess(owner) > 0;
+    transcript.pressed = () =>
+      this.#excess(owner) > 0 || (this.#memoryExcess > 0 && this.#refused.has(transcript));
     this.#update(owner, transcript);
   }
 
@@ -97,7 +102,7 @@ export class TranscriptBudget {
     this.#memoryBytes += grown.memoryBytes;
     if (account.isEmpty) this.#owners.delete(owner);
     else this.#owners.set(owner, account);
-    const over = this.#excess(owner) > 0 || this.#memoryBytes > this.bounds.memoryBytes;
+    const over = this.#excess(owner) > 0 || this.#memoryExcess > 0;
     if (!over || this.#looking) return;
     if (performance.now() < this.#lookAfter && this.#bytes < this.#lookAtBytes) return;
     this.#looking = true;
@@ -113,6 +118,11 @@ export class TranscriptBudget {
     return Math.max(this.ownerBytes(owner) - this.ownerLimit(owner), this.#bytes - this.bounds.bytes);
   }
 
+  /** How many bytes all transcripts are over their limit in memory. */
+  get #memoryExcess(): number {
+    return this.#memoryBytes - this.bounds.memoryBytes;
+  }
+
   #makeRoom(owner: string): void {
     const { bytes } = this.bounds;
     this.#owners.get(owner)?.giveWay(this.ownerLimit(owner));
@@ -123,7 +133,11 @@ export class TranscriptBudget {
       // The rest has not been read by lossless readers yet.
       if (this.#bytes === before) break;
     }
-    if (this.#excess(owner) <= 0) return;
+    if (this.#excess(owner) > 0) this.#rest();
+  }
+
+  /** Call this after an attempt that could not make enough room. */
+  #rest(): void {
     this.#lookAfter = performance.now() + LOOK_AGAIN_MS;
     this.#lookAtBytes = this.#bytes + LOOK_AGAIN_BYTES;
   }
@@ -137,19 +151,36 @@ export class TranscriptBudget {
   }
 
   #relieveMemory(): void {
-    let left = this.#memoryBytes - this.bounds.memoryBytes;
+    let left = this.#memoryExcess;
     for (const transcript of this.#settling) left -= transcript.memoryBytes;
     if (left <= 0) return;
-    const all = [...this.#owners.values()].flatMap((account) => [...account.inMemory()]);
+    const largestFirst = [...this.#owners.values()].sort((a, b) => b.memoryBytes - a.memoryBytes);
+    const all = largestFirst.flatMap((account) => [...account.inMemory()]);
     for (const transcript of all.filter((one) => !this.#settling.has(one))) {
       if (left <= 0) return;
       left -= transcript.memoryBytes;
-      this.#settling.add(transcript);
-      // If the disk is full, the output stays in memory, within the transcript's own limit.
-      const settled = transcript.settle().catch(() => {});
-      void settled.then(() => this.#settling.delete(transcript));
+      if (this.#refused.has(transcript)) {
+        dropAll(transcript);
+        left += transcript.memoryBytes;
+      } else void this.#moveToDisk(transcript);
     }
+    if (left > 0) this.#rest();
   }
+
+  async #moveToDisk(transcript: BudgetedTranscript): Promise<void> {
+    this.#settling.add(transcript);
+    const isTaken = await transcript.settle().catch(() => false);
+    this.#settling.delete(transcript);
+    if (isTaken) return;
+    this.#refused.add(transcript);
+    this.#relieveMemory();
+  }
+}
+
+/** Drops everything that a lossless reader is not still to read, except for the head of a running process. */
+function dropAll(transcript: BudgetedTranscript): void {
+  transcript.giveWay(transcript.heldBytes);
+  if (transcript.ended && transcript.ahead === 0) transcript.clear();
 }
 
 function usageOf({ heldBytes, memoryBytes }: BudgetedTranscript): TranscriptUsage {
@@ -158,6 +189,7 @@ function usageOf({ heldBytes, memoryBytes }: BudgetedTranscript): TranscriptUsag
 
 class Account {
   bytes = 0;
+  memoryBytes = 0;
   readonly #held = new Map<BudgetedTranscript, TranscriptUsage>();
   /** Running processes' transcripts, in the order of their first output. */
   readonly #live = new Set<BudgetedTranscript>();
@@ -178,6 +210,7 @@ class Account {
   update(transcript: BudgetedTranscript, now: TranscriptUsage): TranscriptUsage {
     const before = this.#held.get(transcript) ?? { bytes: 0, memoryBytes: 0 };
     this.bytes += now.bytes - before.bytes;
+    this.memoryBytes += now.memoryBytes - before.memoryBytes;
     if (now.bytes === 0) {
       for (const held of [this.#held, this.#live, this.#whole, this.#heads]) held.delete(transcript);
     } else {

@@ -102,8 +102,11 @@ export interface Block {
   content: Buffer | StoredBytes;
 }
 
-/** The memory that a block takes besides its bytes, counted so that a flood of tiny blocks stays limited. */
-const BLOCK_COST_BYTES = 512;
+/**
+ * What a block counts besides its bytes, so that a flood of tiny blocks stays limited: some 150 bytes of memory wherever
+ * its bytes are, and the time that it takes to store and to read its place with those of all others.
+ */
+const BLOCK_COST_BYTES = 2048;
 
 /** How much of the window a block uses. */
 export function costOf(block: { readonly length: number; readonly content: unknown }): number {

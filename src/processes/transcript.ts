@@ -140,8 +140,15 @@ export class Transcript {
     const own = reading ? memoryBytes / 2 : this.#spill === undefined ? slack : this.#windowLimit;
     const room = this.pressed() ? Math.min(own, MIN_AHEAD_BYTES) : own;
     const diskBehind = this.#spill !== undefined && this.#windowMemory > slack * share;
-    this.#full = this.ahead > Math.min(room, this.#windowLimit, aheadBytes) * share || diskBehind;
+    const isAhead = this.ahead > Math.min(room, this.#windowLimit, aheadBytes) * share;
+    this.#full = isAhead || diskBehind || this.#isFullOfUnread;
     return this.#full;
+  }
+
+  /** Whether what is not read takes more than the window has: many tiny blocks take more than their bytes. */
+  get #isFullOfUnread(): boolean {
+    const oldest = this.#window.first;
+    return this.#windowCost > this.#windowLimit && oldest !== undefined && this.#isUnread(oldest);
   }
 
   /** Bytes held in memory. */
@@ -176,8 +183,11 @@ export class Transcript {
     this.#sealSpill(this.#spilling);
   }
 
-  /** Moves everything it holds to disk, if there is a spill. Output added meanwhile may stay in memory. */
-  async settle(): Promise<void> {
+  /**
+   * Moves everything it holds to disk. Output added meanwhile may stay in memory. Returns whether there is a disk that
+   * takes it.
+   */
+  async settle(): Promise<boolean> {
     await this.#spillInTurn(async () => {
       if (this.#last !== undefined) this.#seal(this.#last);
       this.#last = undefined;
@@ -185,6 +195,7 @@ export class Transcript {
       await this.#spillDownTo(0);
     });
     if (this.#ended) this.#sealSpill();
+    return this.#spill !== undefined;
   }
 
   /** All blocks, in the order of arrival. */

@@ -172,12 +172,12 @@ export class ProcessHandler implements ServiceImpl<typeof ProcessService> {
     return { process: toWireProcess(this.#processes.get(ownerOf(context), processId)) };
   }
 
-  listProcesses(
+  async listProcesses(
     request: ListProcessesRequest,
     context: HandlerContext,
-  ): MessageInitShape<typeof ListProcessesResponseSchema> {
+  ): Promise<MessageInitShape<typeof ListProcessesResponseSchema>> {
     const sandbox = sandboxName(context, request);
-    const { items, next } = this.#processes.list(sandbox, request.showEnded, pageSlice(request));
+    const { items, next } = await this.#processes.list(sandbox, request.showEnded, pageSlice(request));
     return { processes: items.map(toWireProcess), nextPageToken: nextPageToken(next) };
   }
 

@@ -27,13 +27,13 @@ export type RunWatchItem =
 
 interface Watchers {
   readonly wake: Set<() => void>;
-  /** Set when the run is removed: the rest of its history. */
+  /** Set when the run is removed: the end of its history. */
   rest: readonly RunEvent[] | undefined;
   /** What `rest` becomes if the store no longer has the run. */
   history: readonly RunEvent[];
 }
 
-/** How many events are read at once. Small, so that a slow watcher holds little memory. */
+/** How many events are read at once, at most. Small, so that a slow watcher holds little memory. */
 const BATCH = 100;
 
 /**
@@ -83,7 +83,7 @@ export class RunCatalog {
 
   /**
    * Yields the kept events of a run after `afterSequence`, then new ones as they happen. Ends when the run is deleted
-   * or displaced by newer runs. Throws the signal's error when the signal is aborted.
+   * or displaced by newer runs; a watcher that is far behind then gets the newest events. Throws the signal's error when the signal is aborted.
    * @throws `RUN_NOT_FOUND`; `OFFSET_OUT_OF_RANGE` if `afterSequence` is beyond the newest event.
    */
   watch(
@@ -101,20 +101,22 @@ export class RunCatalog {
     for (const wake of this.#watched.get(runId)?.wake ?? []) wake();
   }
 
-  /** Keeps the history of a run for its watchers, because the store is about to remove it, which may still fail. */
+  /**
+   * Keeps the end of a run's history for its watchers, because the store is about to remove it, which may still fail. Not
+   * all of it: that can have megabytes.
+   */
   readonly displacing = (runId: string): void => {
     const watchers = this.#watched.get(runId);
-    if (watchers !== undefined) watchers.history = this.#store.events(runId, 0, Number.MAX_SAFE_INTEGER);
+    if (watchers !== undefined) watchers.history = this.#store.newestEvents(runId);
   };
 
   /**
-   * Gives the watchers of a run the rest of its history, and ends them. Called before the run is removed from the
-   * store.
+   * Gives the watchers of a run the end of its history, and ends them. Called before the run is removed from the store.
    */
   removing(runId: string): void {
     const watchers = this.#watched.get(runId);
     if (watchers === undefined) return;
-    watchers.rest = this.#journal.events(runId);
+    watchers.rest = this.#journal.newestEvents(runId);
     this.#watched.delete(runId);
     for (const wake of watchers.wake) wake();
   }

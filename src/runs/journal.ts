@@ -77,9 +77,9 @@ export class RunJournal {
     this.#eventually(runId, { change: undefined });
   }
 
-  /** The whole kept history of a run, with the events that are not stored yet. */
-  events(runId: string): RunEvent[] {
-    const stored = this.#store.events(runId, 0, Number.MAX_SAFE_INTEGER);
+  /** The end of a run's history, with the events that are not stored yet. See {@link RunStore.newestEvents}. */
+  newestEvents(runId: string): RunEvent[] {
+    const stored = this.#store.newestEvents(runId);
     const change = this.#waiting.get(runId)?.change;
     return change === undefined ? stored : [...stored, ...eventsOf(change, stored.at(-1)?.sequence ?? 0)];
   }

@@ -1,3 +1,4 @@
+import { createHash } from "node:crypto";
 import type { SQLOutputValue } from "node:sqlite";
 import { BerthError } from "../base/errors.ts";
 import { MAX_SLICE_BYTES } from "../base/ordered-index.ts";
@@ -176,17 +177,17 @@ export class RunStore {
     return { rows, more: false };
   }
 
-  /** The first rows with their opened texts, at least one, until these have {@link MAX_DETAIL_BYTES}; the last one first. */
-  #newestTexts(sql: string, ...values: (string | number)[]): { readonly row: Row; readonly text: string }[] {
-    const newest: { row: Row; text: string }[] = [];
+  /** The first rows with their opened texts, at least one, until these have {@link MAX_DETAIL_BYTES}. */
+  #firstTexts(sql: string, ...values: (string | number)[]): { readonly row: Row; readonly text: string }[] {
+    const first: { row: Row; text: string }[] = [];
     let bytes = 0;
     for (const row of this.#database.prepare(sql).iterate(...values)) {
       const text = this.#database.seal.openText(row.text);
-      newest.push({ row, text });
+      first.push({ row, text });
       bytes += Buffer.byteLength(text);
       if (bytes >= MAX_DETAIL_BYTES) break;
     }
-    return newest.reverse();
+    return first;
   }
 
   /** Runs of all owners that are RUNNING, or whose sandbox must still be cleaned up. */
@@ -199,10 +200,9 @@ export class RunStore {
 
   /** The newest steps, in order: at least one, and others until they have 1 MiB together, as JSON. */
   steps(runId: string): RunStep[] {
-    return this.#newestTexts(
-      "SELECT record AS text FROM run_steps WHERE run_id = ? ORDER BY step DESC",
-      runId,
-    ).map(({ text }) => JSON.parse(text) as RunStep);
+    return this.#firstTexts("SELECT record AS text FROM run_steps WHERE run_id = ? ORDER BY step DESC", runId)
+      .reverse()
+      .map(({ text }) => JSON.parse(text) as RunStep);
   }
 
   /**
@@ -210,28 +210,37 @@ export class RunStore {
    * @param skip how many of the newest to leave out
    */
   messages(runId: string, skip = 0): RunMessage[] {
-    return this.#newestTexts(
-      `SELECT content AS text, role FROM run_messages WHERE run_id = ? ORDER BY position DESC LIMIT -1 OFFSET ?`,
+    return this.#firstTexts(
+      "SELECT content AS text, role FROM run_messages WHERE run_id = ? ORDER BY position DESC LIMIT -1 OFFSET ?",
       runId,
       skip,
-    ).map(({ row, text }) => ({ role: row.role as RunMessage["role"], content: text }));
+    )
+      .reverse()
+      .map(({ row, text }) => ({ role: row.role as RunMessage["role"], content: text }));
   }
 
   /**
-   * All kept messages, for a search of those of the assistant with this content. Opening all of a long conversation
-   * takes a tenth of a second, so those of another length have no content.
+   * All kept messages, for a search of those of the assistant with this content: others have none. Opening all of a long
+   * conversation takes a tenth of a second, so only digests are opened, of messages of the same length.
    */
   messagesLike(runId: string, wanted: string): RunMessage[] {
     const { seal } = this.#database;
+    const digest = digestOf(wanted);
+    // Only messages that an earlier version stored have no digest.
+    const isWanted = (row: Row): boolean =>
+      row.digest === null ? seal.openText(row.content) === wanted : seal.openText(row.digest) === digest;
     return this.#database
       .prepare(
-        `SELECT role, CASE WHEN role = 'ASSISTANT' AND octet_length(content) IN (?, ?) THEN content END AS content
-         FROM run_messages WHERE run_id = ? ORDER BY position`,
+        `SELECT role, may_equal, digest, CASE WHEN may_equal AND digest IS NULL THEN content END AS content
+         FROM (
+           SELECT *, role = 'ASSISTANT' AND octet_length(content) IN (?, ?) AS may_equal
+           FROM run_messages WHERE run_id = ?
+         ) ORDER BY position`,
       )
       .all(Buffer.byteLength(wanted), seal.text(wanted).length, runId)
-      .map(({ role, content }) => ({
-        role: role as RunMessage["role"],
-        content: content === null ? "" : seal.openText(content),
+      .map((row) => ({
+        role: row.role as RunMessage["role"],
+        content: row.may_equal && isWanted(row) ? wanted : "",
       }));
   }
 
@@ -239,14 +248,27 @@ export class RunStore {
     return this.#number("SELECT count(*) AS number FROM run_messages WHERE run_id = ?", runId);
   }
 
-  /** Events after a sequence, in order. The newest 1,000 of a run are kept. */
+  /**
+   * Events after a sequence, in order: at least one, and others until they are `limit` or have 1 MiB together, as JSON. The
+   * newest 1,000 of a run are kept.
+   */
   events(runId: string, afterSequence: number, limit: number): RunEvent[] {
-    return this.#database
-      .prepare(
-        "SELECT sequence, record FROM run_events WHERE run_id = ? AND sequence > ? ORDER BY sequence LIMIT ?",
-      )
-      .all(runId, afterSequence, limit)
-      .map((row) => ({ ...this.#record<RunEvent>(row), sequence: Number(row.sequence) }));
+    return this.#firstTexts(
+      "SELECT sequence, record AS text FROM run_events WHERE run_id = ? AND sequence > ? ORDER BY sequence LIMIT ?",
+      runId,
+      afterSequence,
+      limit,
+    ).map(eventOf);
+  }
+
+  /** The newest events, in order: at least one, and others until they have 1 MiB together, as JSON. */
+  newestEvents(runId: string): RunEvent[] {
+    return this.#firstTexts(
+      "SELECT sequence, record AS text FROM run_events WHERE run_id = ? ORDER BY sequence DESC",
+      runId,
+    )
+      .reverse()
+      .map(eventOf);
   }
 
   /** Sequence of the newest event. 0: there is none. */
@@ -307,12 +329,14 @@ export class RunStore {
 
   #addMessages({ run: { runId }, clearMessages, addMessages = [] }: RunChange): void {
     if (clearMessages) this.#run("DELETE FROM run_messages WHERE run_id = ?", runId);
+    const { seal } = this.#database;
     for (const { role, content } of addMessages) {
       this.#run(
-        "INSERT INTO run_messages (run_id, role, content) VALUES (?, ?, ?)",
+        "INSERT INTO run_messages (run_id, role, digest, content) VALUES (?, ?, ?, ?)",
         runId,
         role,
-        this.#database.seal.text(content),
+        role === "ASSISTANT" ? seal.text(digestOf(content)) : null,
+        seal.text(content),
       );
     }
     if (addMessages.length === 0) return;
@@ -351,7 +375,7 @@ export class RunStore {
     return JSON.parse(this.#database.seal.openText(row.record)) as T;
   }
 
-  #run(sql: string, ...values: (string | number)[]): void {
+  #run(sql: string, ...values: (string | number | null)[]): void {
     this.#database.prepare(sql).run(...values);
   }
 
@@ -374,6 +398,14 @@ export function eventsOf({ run, events, timeMs }: RunChange, newest: number): Ru
       body,
     };
   });
+}
+
+function eventOf({ row, text }: { readonly row: Row; readonly text: string }): RunEvent {
+  return { ...(JSON.parse(text) as RunEvent), sequence: Number(row.sequence) };
+}
+
+function digestOf(content: string): string {
+  return createHash("sha256").update(content).digest("base64");
 }
 
 function full(bytes: number, maxBytes: number): BerthError {

@@ -46,6 +46,9 @@ const PUT = `
 const DROPPED = -1;
 /** How many answers to drop, or requests to remove, in one transaction, which blocks everything else. */
 const MAX_DROPPED = 1024;
+/** The same for expired requests, with their answers. More than expire between two calls, so they become fewer. */
+const MAX_EXPIRED = 256;
+const MAX_EXPIRED_BYTES = 16 * 1024 * 1024;
 
 /** The requests in the database. Writes may throw `NO_SPACE`, and then have changed nothing. */
 export class RequestStore {
@@ -95,11 +98,13 @@ export class RequestStore {
     );
   }
 
-  /** Removes requests that expired before `now`, and beyond the limits the oldest of the owner with the most. */
+  /**
+   * Removes requests that expired before `now`, and beyond the limits the oldest of the owner with the most. Leaves some
+   * to the next call if there are many.
+   */
   trim(now: number, { requests, ownerRequests }: RequestBounds): void {
     this.#database.transaction(() => {
-      this.#database.prepare("DELETE FROM requests WHERE expires_at <= ?").run(now);
-      for (let left = MAX_DROPPED; left > 0; ) {
+      for (let left = MAX_DROPPED - this.#removeExpired(now); left > 0; ) {
         // SQLite takes the owner from the row with the maximum.
         const row = this.#database
           .prepare("SELECT owner, max(requests) AS most, sum(requests) AS total FROM answer_totals")
@@ -111,6 +116,17 @@ export class RequestStore {
         left -= count;
       }
     });
+  }
+
+  /** Returns how many it removed. */
+  #removeExpired(now: number): number {
+    const expired = this.#database
+      .prepare("SELECT place, answer_bytes FROM requests WHERE expires_at <= ? ORDER BY expires_at LIMIT ?")
+      .iterate(now, MAX_EXPIRED);
+    const { places } = first(expired, MAX_EXPIRED_BYTES);
+    const remove = this.#database.prepare("DELETE FROM requests WHERE place = ?");
+    for (const place of places) remove.run(place);
+    return places.length;
   }
 
   #removeOldest(owner: string, count: number): void {
@@ -154,17 +170,26 @@ export class RequestStore {
         "SELECT place, answer_bytes FROM requests WHERE owner = ? AND answer_bytes > 0 ORDER BY place LIMIT ?",
       )
       .iterate(owner, MAX_DROPPED);
-    const places: number[] = [];
-    let dropped = 0;
-    for (const row of oldest) {
-      if (dropped >= bytes) break;
-      places.push(Number(row.place));
-      dropped += Number(row.answer_bytes);
-    }
+    const { places, bytes: dropped } = first(oldest, bytes);
     const drop = this.#database.prepare(
       "UPDATE requests SET answer = NULL, answer_bytes = ? WHERE place = ?",
     );
     for (const place of places) drop.run(DROPPED, place);
     return dropped;
   }
+}
+
+/** The first requests of a query, until their answers have `bytes` together. */
+function first(
+  rows: Iterable<Record<string, unknown>>,
+  bytes: number,
+): { readonly places: readonly number[]; readonly bytes: number } {
+  const places: number[] = [];
+  let sum = 0;
+  for (const { place, answer_bytes } of rows) {
+    places.push(Number(place));
+    sum += Math.max(0, Number(answer_bytes));
+    if (sum >= bytes) break;
+  }
+  return { places, bytes: sum };
 }

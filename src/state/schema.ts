@@ -338,6 +338,26 @@ export const REQUEST_COUNTS_SCHEMA = `
   END;
 `;
 
+/**
+ * A digest of each message of the assistant, sealed, in a column before the long one: a report compares it with those of
+ * all others. Null: the message is of somebody else, or an earlier version stored it.
+ */
+export const MESSAGE_DIGESTS_SCHEMA = `
+  CREATE TABLE digested_messages (
+    position INTEGER PRIMARY KEY AUTOINCREMENT,
+    run_id TEXT NOT NULL REFERENCES runs (run_id) ON DELETE CASCADE,
+    role TEXT NOT NULL,
+    digest TEXT,
+    content TEXT NOT NULL
+  ) STRICT;
+  INSERT INTO digested_messages (position, run_id, role, content)
+    SELECT position, run_id, role, content FROM run_messages;
+  DROP TABLE run_messages;
+  ALTER TABLE digested_messages RENAME TO run_messages;
+  CREATE INDEX run_messages_by_run ON run_messages (run_id, position);
+  ${countedInSize("run_messages.content")}
+`;
+
 /** All migrations of the schema, oldest first. A database of version n has had the first n. */
 export const MIGRATIONS: readonly string[] = [
   INSTANCE_SCHEMA,
@@ -356,6 +376,7 @@ export const MIGRATIONS: readonly string[] = [
   RUN_BYTES_SCHEMA,
   STORED_BLOCKS_SCHEMA,
   REQUEST_COUNTS_SCHEMA,
+  MESSAGE_DIGESTS_SCHEMA,
 ];
 
 /** Marks a file as Berth's: "Brth". */

@@ -605,4 +605,103 @@ export const PROCESS_DEFECTS: readonly Defect[] = [
       title: "a program that writes to both streams in turn fills the heads with some ten thousand writes",
     },
   },
+  {
+    name: "the end of a command that a service finds while it recovers is not stored",
+    changes: [
+      {
+        file: "src/processes/manager.ts",
+        from: "this.#journal.recovered(followed);",
+        to: "this.#journal.recovered(followed.filter(({ status }) => status === undefined));",
+      },
+    ],
+    test: {
+      file: "test/unit/processes/recover.test.ts",
+      title: "the end of a process that ended meanwhile is stored, with its output",
+    },
+  },
+  {
+    name: "a process whose reader stops may be ahead of it by any number of tiny blocks",
+    changes: [
+      {
+        file: "src/processes/transcript.ts",
+        from: " || diskBehind || this.#isFullOfUnread;",
+        to: " || diskBehind;",
+      },
+    ],
+    test: {
+      file: "test/unit/processes/transcript.test.ts",
+      title: "makes the process wait as well once unread blocks fill the window, however few bytes they have",
+    },
+  },
+  {
+    name: "output that comes while a service that stops is storing is left out",
+    changes: [
+      {
+        file: "src/processes/journal.ts",
+        from: "this.#stopped ? Number.MAX_SAFE_INTEGER : INLINE_BYTES",
+        to: "INLINE_BYTES",
+      },
+    ],
+    test: {
+      file: "test/unit/processes/recover.test.ts",
+      title: "nothing is missing of what happens while a service that stops is storing",
+    },
+  },
+  {
+    name: "a command that ends while a service that stops is storing is not stored as ended",
+    changes: [
+      {
+        file: "src/processes/journal.ts",
+        from: "    while (this.#saves.size > 0) await Promise.all(this.#saves);\n    this.#stopped = true;\n",
+        to: "    this.#stopped = true;\n    while (this.#saves.size > 0) await Promise.all(this.#saves);\n",
+      },
+    ],
+    test: {
+      file: "test/unit/processes/recover.test.ts",
+      title: "nothing is missing of what happens while a service that stops is storing",
+    },
+  },
+  {
+    name: "on a full disk, transcripts take any amount of memory up to their quota",
+    changes: [
+      {
+        file: "src/processes/transcript-budget.ts",
+        from: "    if (isTaken) return;\n",
+        to: "    if (isTaken || transcript) return;\n",
+      },
+    ],
+    test: {
+      file: "test/unit/processes/transcript-budget.test.ts",
+      title:
+        "what a full disk does not take is dropped beyond the memory limit, oldest first, and processes wait",
+    },
+  },
+  {
+    name: "a list of processes reads all ended ones in one turn of the event loop",
+    changes: [
+      {
+        file: "src/processes/registry.ts",
+        from: "      await turns.enter();\n",
+        to: "      await Promise.resolve(turns);\n",
+      },
+    ],
+    test: {
+      file: "test/unit/processes/recover.test.ts",
+      title: "are read for a list in turns of the event loop, because some have much output",
+    },
+  },
+  {
+    name: "the output of a program that writes to both streams in turn has more blocks than are handled in a moment",
+    changes: [
+      {
+        file: "src/processes/transcript-reader.ts",
+        from: "const BLOCK_COST_BYTES = 2048;",
+        to: "const BLOCK_COST_BYTES = 512;",
+      },
+    ],
+    test: {
+      file: "test/unit/processes/transcript.test.ts",
+      title: "a program that writes to both streams in turn has a block in the window for each two KiB of it",
+    },
+  },
 ];

@@ -124,4 +124,43 @@ export const RUN_DEFECTS: readonly Defect[] = [
       title: "creates its run once, although the answers are lost on the way",
     },
   },
+  {
+    name: "of a run that is removed, the whole history is read for its watchers in one turn of the event loop",
+    changes: [
+      {
+        file: "src/runs/journal.ts",
+        from: "this.#store.newestEvents(runId);",
+        to: "this.#store.events(runId, 0, Number.MAX_SAFE_INTEGER);",
+      },
+    ],
+    test: {
+      file: "test/unit/runs/manager.test.ts",
+      title: "of a long history, watchers of a run that is removed get the end",
+    },
+  },
+  {
+    name: "a report decrypts all messages of the assistant that are as long as its own",
+    changes: [
+      {
+        file: "src/runs/store.ts",
+        from: 'role === "ASSISTANT" ? seal.text(digestOf(content)) : null',
+        to: "null",
+      },
+    ],
+    test: {
+      file: "test/unit/runs/manager.test.ts",
+      title: "a report opens no other message of its length, however long they are",
+    },
+  },
+  {
+    name: "a watcher of a run gets a hundred events at once, however long they are",
+    changes: [
+      {
+        file: "src/runs/store.ts",
+        from: "      if (bytes >= MAX_DETAIL_BYTES) break;\n    }\n    return first;",
+        to: "    }\n    return first;",
+      },
+    ],
+    test: { file: "test/unit/runs/store.test.ts", title: "of long events a few are read at once" },
+  },
 ];

@@ -389,4 +389,18 @@ export const STATE_DEFECTS: readonly Defect[] = [
       row: "4",
     },
   },
+  {
+    name: "requests that expired together are all removed in one turn of the event loop",
+    changes: [
+      {
+        file: "src/state/request-store.ts",
+        from: "      .iterate(now, MAX_EXPIRED);",
+        to: "      .iterate(now, 1e9);",
+      },
+    ],
+    test: {
+      file: "test/unit/state/request-log.test.ts",
+      title: "many requests that expired together are removed a part at a time",
+    },
+  },
 ];

@@ -19,7 +19,7 @@ test("an ended process is read from the database once it is stored completely", 
   const later = await bench.attach(processId);
   await later.over;
   expect(later.events).toEqual(events);
-  expect(bench.processes.list(bench.sandbox, true, { limit: 10 }).items).toEqual([stored]);
+  expect((await bench.processes.list(bench.sandbox, true, { limit: 10 })).items).toEqual([stored]);
 });
 
 function factsOf({ id, options, user, hasTerminal, startTimeMs, startedAt, status }: Process): object {

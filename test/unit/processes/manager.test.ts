@@ -114,7 +114,7 @@ describe("exec", () => {
   });
 
   test("makes the process wait for a reader that does not keep up", async () => {
-    const bench = await ProcessBench.start({ windowBytes: 10_000 });
+    const bench = await ProcessBench.start({ windowBytes: 12_000 });
     const events = bench.processes.exec(bench.request(), never);
     await events.next();
     bench.job.write("x".repeat(9_000));
@@ -291,7 +291,7 @@ describe("run", () => {
   });
 
   test("counts dropped output as part of the gap", async () => {
-    const bench = await ProcessBench.start({ windowBytes: 10_000 });
+    const bench = await ProcessBench.start({ windowBytes: 12_000 });
     const request = { requestId: "r1", fingerprint: "f" };
     const first = run(bench, request);
     await settled();
@@ -352,7 +352,7 @@ describe("attach", () => {
   });
 
   test("never makes the process wait; a slow reader gets a gap", async () => {
-    const bench = await ProcessBench.start({ windowBytes: 10_000 });
+    const bench = await ProcessBench.start({ windowBytes: 12_000 });
     const stream = await bench.exec();
     const slow = bench.processes.attach(OWNER, stream.processId, { stdout: 0, stderr: 0 }, never);
     await slow.next();
@@ -525,9 +525,9 @@ describe("the list", () => {
       ids.unshift((await bench.exec()).processId);
       await bench.clock.advance(1);
     }
-    const first = bench.processes.list(bench.sandbox, true, { limit: 2 });
+    const first = await bench.processes.list(bench.sandbox, true, { limit: 2 });
     expect(first.items.map(({ id }) => id)).toEqual(ids.slice(0, 2));
-    const rest = bench.processes.list(bench.sandbox, true, { limit: 2, after: first.next });
+    const rest = await bench.processes.list(bench.sandbox, true, { limit: 2, after: first.next });
     expect(rest.items.map(({ id }) => id)).toEqual(ids.slice(2));
     expect(rest.next).toBeUndefined();
   });
@@ -539,17 +539,16 @@ describe("the list", () => {
     await ended.over;
     await bench.clock.advance(1);
     const { processId } = await bench.exec();
-    const ids = (showEnded: boolean) =>
-      bench.processes.list(bench.sandbox, showEnded, WHOLE).items.map(({ id }) => id);
-    expect(ids(false)).toEqual([processId]);
-    expect(ids(true)).toEqual([processId, ended.processId]);
+    const ids = async (showEnded: boolean) =>
+      (await bench.processes.list(bench.sandbox, showEnded, WHOLE)).items.map(({ id }) => id);
+    expect(await ids(false)).toEqual([processId]);
+    expect(await ids(true)).toEqual([processId, ended.processId]);
   });
 
   test("of another owner's sandbox is refused", async () => {
     const bench = await ProcessBench.start();
-    expect(() => bench.processes.list({ ...bench.sandbox, owner: "somebody else" }, true, WHOLE)).toThrow(
-      "There is no sandbox",
-    );
+    const list = bench.processes.list({ ...bench.sandbox, owner: "somebody else" }, true, WHOLE);
+    await expect(list).rejects.toThrow("There is no sandbox");
   });
 
   test("forgets a process 24 hours after its end, in the store as well", async () => {
@@ -563,7 +562,7 @@ describe("the list", () => {
     expect(bench.processes.get(OWNER, stream.processId).status).toMatchObject({ cause: "EXITED" });
     expect(bench.stored).toEqual([stream.processId]);
     await bench.clock.advance(1);
-    expect(bench.processes.list({ owner: OWNER, sandboxId }, true, WHOLE).items).toEqual([]);
+    expect((await bench.processes.list({ owner: OWNER, sandboxId }, true, WHOLE)).items).toEqual([]);
     const { over } = await bench.attach(stream.processId);
     await expect(over).rejects.toMatchObject({ reason: "PROCESS_NOT_FOUND" });
     await bench.clock.advance(1_000);

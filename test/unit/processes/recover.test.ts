@@ -86,6 +86,19 @@ describe("after the service was killed", () => {
     },
   );
 
+  test("the end of a process that ended meanwhile is stored, with its output", async () => {
+    const bench = await ProcessBench.start();
+    const { processId } = await bench.exec(DETACHED);
+    await bench.clock.advance(1_000);
+    await bench.kill();
+    bench.job.write("last words");
+    bench.job.exit(5);
+    await bench.begin();
+    await bench.restart();
+    expect(bench.processes.get(OWNER, processId).status).toMatchObject({ cause: "EXITED", exitCode: 5 });
+    expect((await bench.attach(processId)).stdout).toBe("last words");
+  });
+
   test("a process whose caller is gone is ended", async () => {
     const bench = await ProcessBench.start();
     const { processId } = await bench.exec();
@@ -243,13 +256,39 @@ describe("processes that ended before the service was killed", () => {
     const first = await run(bench, "first");
     const second = await run(bench, "second");
     await bench.restart();
-    const listed = bench.processes.list(bench.sandbox, true, WHOLE).items;
+    const { items: listed } = await bench.processes.list(bench.sandbox, true, WHOLE);
     expect(listed.map(({ id, status }) => [id, status?.stdoutBytes])).toEqual([
       [second, 6],
       [first, 5],
     ]);
-    expect(bench.processes.list(bench.sandbox, false, WHOLE).items).toEqual([]);
+    expect((await bench.processes.list(bench.sandbox, false, WHOLE)).items).toEqual([]);
     expect((await bench.attach(first)).stdout).toBe("first");
+  });
+
+  test("are read for a list in turns of the event loop, because some have much output", async () => {
+    const bench = await ProcessBench.start();
+    for (let i = 0; i < 4; i++) await run(bench, "output");
+    await bench.restart();
+    const order: string[] = [];
+    const { processes } = bench.world.store;
+    const get = processes.get.bind(processes);
+    processes.get = (processId) => {
+      order.push("read");
+      const start = performance.now();
+      while (performance.now() - start < 6);
+      return get(processId);
+    };
+    let isListed = false;
+    const turn = (): void => {
+      order.push("turn");
+      if (!isListed) setImmediate(turn);
+    };
+    setImmediate(turn);
+    const { items } = await bench.processes.list(bench.sandbox, true, WHOLE);
+    isListed = true;
+    expect(items).toHaveLength(4);
+    expect(order.join(" ")).not.toContain("read read");
+    expect(order.filter((what) => what === "read")).toHaveLength(4);
   });
 
   test("are read when requested, so that a damaged one does not affect others", async () => {
@@ -354,4 +393,24 @@ test("a service that stops leaves processes running, and the next one has their 
   await after.over;
   expect(after.stdout).toBe("one two");
   expect(after.status).toMatchObject({ cause: "EXITED", exitCode: 0 });
+});
+
+test("nothing is missing of what happens while a service that stops is storing", async () => {
+  const bench = await ProcessBench.start({ spill: true });
+  const [running, ending] = [await bench.exec(DETACHED), await bench.exec(DETACHED)];
+  const [first, second] = bench.runner.jobs;
+  const output = "x".repeat(50_000);
+  first?.write(output);
+  const detached = bench.processes.detach();
+  // The disk takes its time.
+  for (let i = 0; i < 5; i++) first?.write("more".repeat(1_000));
+  second?.exit(3);
+  await detached;
+  await bench.restart();
+  first?.exit(0);
+  const after = await bench.attach(running.processId);
+  await after.over;
+  expect(after.events.filter(({ type }) => type === "gap")).toEqual([]);
+  expect(after.stdout).toBe(output + "more".repeat(5_000));
+  expect(bench.processes.get(OWNER, ending.processId).status).toMatchObject({ cause: "EXITED", exitCode: 3 });
 });

@@ -86,7 +86,8 @@ test("ended processes are readable for a day, and then removed", async () => {
   expect(registry.get(OWNER, "first")?.id).toBe("first");
   await clock.advance(1);
   expect(registry.get(OWNER, "first")).toBeUndefined();
-  expect(registry.list(OWNER, "box", true, WHOLE).items.map(({ id }) => id)).toEqual(["second"]);
+  const { items } = await registry.list(OWNER, "box", true, WHOLE);
+  expect(items.map(({ id }) => id)).toEqual(["second"]);
   expect(forgotten).toEqual(["first"]);
   expect(registry.get("somebody else", "second")).toBeUndefined();
 });
@@ -104,7 +105,7 @@ test.each([
   const { registry, add, forgotten } = newRegistry();
   for (let i = 0; i < 40; i++) await add(`${i}`, command());
   expect(forgotten).toEqual(["0", "1", "2", "3", "4", "5", "6", "7"]);
-  expect(registry.list(OWNER, "box", true, WHOLE).items).toHaveLength(32);
+  expect((await registry.list(OWNER, "box", true, WHOLE)).items).toHaveLength(32);
 });
 
 test("an owner's flood of ended processes does not evict another's", async () => {

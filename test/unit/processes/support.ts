@@ -151,10 +151,14 @@ export class ProcessBench {
       engine: { outside: async () => new FakeOutside(this.runner) },
       giveUp: ({ ref }, why, options) => manager.giveUp(ref, why, options),
     });
-    engine.recover = async (left) =>
-      left.map(({ handle, sink }) =>
+    engine.recover = async (left) => {
+      const found = left.map(({ handle, sink }) =>
         this.runner.jobs.find((job) => job.trace.handle === handle)?.reattach(sink),
       );
+      // An engine takes its time to read the pipes.
+      await settled();
+      return found;
+    };
     const runs: RunStates = {
       has: (_, runId) => this.running.has(runId),
       assertRunning: (_, runId) => {

@@ -1,6 +1,7 @@
 import { mkdtemp, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import path from "node:path";
+import { setImmediate as turn } from "node:timers/promises";
 import { afterAll, beforeAll, describe, expect, onTestFinished, test } from "vitest";
 import { EndedProcess } from "../../../src/processes/ended-process.ts";
 import type { Process } from "../../../src/processes/process.ts";
@@ -28,14 +29,14 @@ function budgetOf(kib: number, ownerKib = kib, memoryKib = kib): TranscriptBudge
   return new TranscriptBudget({ bytes: kib * KIB, ownerBytes: ownerKib * KIB, memoryBytes: memoryKib * KIB });
 }
 
-function transcriptIn(budget: TranscriptBudget, owner = "me"): Transcript {
+function transcriptIn(budget: TranscriptBudget, owner = "me", spill = disk.open()): Transcript {
   const limits = {
     windowBytes: 8192 * KIB,
     headBytes: BLOCK_KIB * KIB,
     memoryBytes: 8192 * KIB,
     keepRead: true,
   };
-  const transcript = new Transcript(limits, disk.open());
+  const transcript = new Transcript(limits, spill);
   budget.watch(owner, transcript);
   // Closes its file.
   onTestFinished(() => transcript.end());
@@ -157,6 +158,34 @@ test("output beyond the memory limit goes to disk", async () => {
   await eventually(() => budget.usage.memoryBytes <= 512 * KIB);
   for (const transcript of transcripts)
     expect(await readAll(transcript)).toEqual({ bytes: 512 * KIB, gaps: 0 });
+});
+
+test("what a full disk does not take is dropped beyond the memory limit, oldest first, and processes wait", async () => {
+  const budget = budgetOf(100_000, 100_000, 512);
+  // Faked, because a full disk cannot be caused here without filling the machine's.
+  const full = { write: () => Promise.reject(new Error("no space")), seal: async () => {} };
+  const ended = [transcriptIn(budget, "me", full), transcriptIn(budget, "you", full)] as const;
+  for (const transcript of ended) {
+    await write(transcript, 256);
+    transcript.end();
+  }
+  const live = transcriptIn(budget, "me", full);
+  const reader = live.reader(NONE);
+  live.setLossless(reader);
+  await write(live, 128);
+  await turn();
+  expect(budget.usage.memoryBytes).toBeLessThanOrEqual(512 * KIB);
+  expect(ended.map(held)).toEqual([0, 256]);
+  let written = 128;
+  for (; !live.full && written < 4096; written += BLOCK_KIB) await write(live, BLOCK_KIB);
+  expect(written).toBeLessThan(1024);
+  await turn();
+  expect(ended.map(held)).toEqual([0, 0]);
+  for (let read = 0; read < written * KIB; ) {
+    const item = await reader.next();
+    if (item?.type !== "output") throw new Error("unread output was dropped");
+    read += item.data.length;
+  }
 });
 
 test("cleared transcripts no longer count", async () => {

@@ -108,7 +108,7 @@ test("a lossless reader gets every byte, with any window", async () => {
 test("output that moves to disk for several reasons at once is read byte for byte", async () => {
   const transcript = transcriptOf({ windowBytes: 1e8, headBytes: 200_000, memoryBytes: 100_000 }, true);
   const written: Buffer[] = [];
-  const settled: Promise<void>[] = [];
+  const settled: Promise<unknown>[] = [];
   for (let i = 0; i < 300; i++) {
     const data = randomBytes(8192 + i);
     written.push(data);
@@ -208,7 +208,7 @@ test("a program that writes to both streams in turn fills the heads with some te
   for (let count = 0; count < writes; count++)
     transcript.append(count % 2 === 0 ? "stdout" : "stderr", Buffer.from("x"));
   transcript.end();
-  expect(transcript.heldBytes).toBeLessThan(9 * 1024 * 1024 + 512 * 1024);
+  expect(transcript.heldBytes).toBeLessThan(33 * 1024 * 1024 + 512 * 1024);
   const reader = transcript.reader({ stdout: 0, stderr: 0 });
   const gaps: TranscriptItem[] = [];
   for (let item = await reader.next(); item !== undefined; item = await reader.next())
@@ -220,6 +220,14 @@ test("a program that writes to both streams in turn fills the heads with some te
   expect(reader.offsets).toEqual({ stdout: writes / 2, stderr: writes / 2 });
   const held = [...transcript.held()].map(({ sequence }) => sequence);
   expect(held).toEqual([...held].sort((one, other) => one - other));
+});
+
+test("a program that writes to both streams in turn has a block in the window for each two KiB of it", () => {
+  const transcript = transcriptOf({ windowBytes: 1024 * 1024, headBytes: 0 });
+  for (let count = 0; count < 3_000; count++)
+    transcript.append(count % 2 === 0 ? "stdout" : "stderr", Buffer.from("x"));
+  transcript.end();
+  expect([...transcript.held()].length).toBeLessThanOrEqual(512);
 });
 
 test("reports how far the process is ahead of its lossless reader", async () => {
@@ -249,6 +257,26 @@ test("makes the process wait at its own limit, below the window's, until half of
     expect(transcript.full).toBe(false);
     transcript.setLossless(undefined);
     transcript.append("stdout", Buffer.alloc(10_000));
+    expect(transcript.full).toBe(false);
+  }
+});
+
+test("makes the process wait as well once unread blocks fill the window, however few bytes they have", async () => {
+  for (const onDisk of [false, true]) {
+    const transcript = transcriptOf({ windowBytes: 64 * 1024, headBytes: 0 }, onDisk);
+    const reader = transcript.reader({ stdout: 0, stderr: 0 });
+    transcript.setLossless(reader);
+    let writes = 0;
+    for (; writes < 1_000 && !transcript.full; writes++)
+      transcript.append(writes % 2 === 0 ? "stdout" : "stderr", Buffer.from("x"));
+    expect(transcript.heldBytes).toBeLessThan(65 * 1024);
+    const read = empty();
+    await drain(reader, read, writes - 1);
+    expect(transcript.full).toBe(false);
+    // A single block may be larger than the window.
+    transcript.append("stdout", Buffer.alloc(64 * 1024));
+    expect(transcript.full).toBe(true);
+    expect(await drain(reader, read)).toEqual([]);
     expect(transcript.full).toBe(false);
   }
 });

@@ -590,6 +590,26 @@ test("a report decrypts only those messages of a long conversation that it may r
   expect((await say("a long message")).stuck).toBe(true);
 });
 
+test("a report opens no other message of its length, however long they are", async () => {
+  const bench = await RunBench.start();
+  const runId = await running(bench, { sandbox: { kind: "none" }, maxSteps: 100, stepTimeoutMs: 1e6 });
+  let step = 1;
+  const say = (...contents: string[]) =>
+    finish(bench, runId, {
+      step: step++,
+      outcome: "CONTINUE",
+      messages: contents.map((content) => ({ role: "ASSISTANT", content })),
+    });
+  const messages = Array.from({ length: 98 }, (_, index) => String(index).padStart(10_000));
+  await say(...messages, messages[7] ?? "");
+  const open = vi.spyOn(Seal.prototype, "openText");
+  onTestFinished(() => open.mockRestore());
+  expect((await say("another".padStart(10_000))).stuck).toBe(false);
+  expect((await say(messages[7] ?? "")).stuck).toBe(true);
+  const opened = open.mock.results.reduce((sum, { value }) => sum + String(value).length, 0);
+  expect(opened).toBeLessThan(100_000);
+});
+
 test("a slow watcher of a run that is dropped gets the rest of its history, and then the end", async () => {
   const bench = await RunBench.start();
   bench.maxBytesPerOwner = 300_000;
@@ -608,6 +628,25 @@ test("a slow watcher of a run that is dropped gets the rest of its history, and 
     Array.from({ length: newest }, (_, index) => index + 1),
   );
   expect(items.at(-1)).toMatchObject({ event: { body: { type: "ENDED" } } });
+});
+
+test("of a long history, watchers of a run that is removed get the end", async () => {
+  const bench = await RunBench.start();
+  const runId = await running(bench, { sandbox: { kind: "none" }, maxSteps: 300, stepTimeoutMs: 1e6 });
+  const result = "x".repeat(16 * 1024);
+  for (let step = 1; step <= 200; step++) await finish(bench, runId, { step, outcome: "CONTINUE", result });
+  const watch = bench.runs.catalog.watch(OWNER, runId, 0, never);
+  await watch.next();
+  const open = vi.spyOn(Seal.prototype, "openText");
+  onTestFinished(() => open.mockRestore());
+  await bench.runs.delete(OWNER, runId);
+  expect(open.mock.calls.length).toBeLessThan(100);
+  const items = [];
+  for await (const item of watch) items.push(item);
+  // What the watcher had read at once before, what is gone, and the newest.
+  expect(items.filter(({ type }) => type === "trimmed")).toHaveLength(1);
+  expect(items.length).toBeLessThan(150);
+  expect(items.at(-1)).toMatchObject({ event: { body: { type: "DELETED" } } });
 });
 
 test("a watcher of a run that is dropped for newer ones gets its history, and then the end", async () => {

@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import type { Run, RunState } from "../../../src/runs/run.ts";
+import type { Run, RunMessage, RunState } from "../../../src/runs/run.ts";
 import { RunStore } from "../../../src/runs/store.ts";
 import { Database } from "../../../src/state/database.ts";
 import { MIGRATIONS, migrate, RUN_BYTES_SCHEMA, RUN_LISTS_SCHEMA } from "../../../src/state/schema.ts";
@@ -274,4 +274,53 @@ test("runs of a database from before their bytes were counted are counted", () =
   expect(countedSizes(database)).toEqual(sizes(database));
   new RunStore(database).remove("run_3");
   expect(countedSizes(database)).toEqual(sizes(database));
+});
+
+test("messages that an earlier version stored are compared like others", () => {
+  const { database, store } = newStore();
+  const run = newRun(1);
+  store.add({ run, events: [], timeMs: 0 }, { runs: KEEP, bytes: BYTES });
+  const add = (role: RunMessage["role"], content: string): unknown =>
+    store.save({ run, events: [], timeMs: 0, addMessages: [{ role, content }] });
+  add("ASSISTANT", "same");
+  add("ASSISTANT", "that");
+  database.exec("UPDATE run_messages SET digest = NULL");
+  add("USER", "same");
+  add("ASSISTANT", "that");
+  add("ASSISTANT", "same");
+  expect(store.messagesLike(run.runId, "same")).toEqual([
+    { role: "ASSISTANT", content: "same" },
+    { role: "ASSISTANT", content: "" },
+    { role: "USER", content: "" },
+    { role: "ASSISTANT", content: "" },
+    { role: "ASSISTANT", content: "same" },
+  ]);
+});
+
+test("of long events a few are read at once", () => {
+  const { store } = newStore();
+  const run = newRun(1);
+  store.add({ run, events: [{ type: "CREATED" }], timeMs: 0 }, { runs: KEEP, bytes: BYTES });
+  // Each takes six bytes in JSON.
+  const result = "\u0001".repeat(16 * 1024);
+  for (let number = 1; number <= 30; number++) {
+    const step = {
+      step: number,
+      result,
+      outcome: "CONTINUE",
+      stuck: false,
+      startTimeMs: 0,
+      endTimeMs: 0,
+    } as const;
+    store.save({ run, events: [{ type: "STEP_REPORTED", step }], timeMs: 0 });
+  }
+  const sequences: number[] = [];
+  for (;;) {
+    const events = store.events(run.runId, sequences.at(-1) ?? 0, 100);
+    if (events.length === 0) break;
+    expect(events.length).toBeLessThan(13);
+    sequences.push(...events.map(({ sequence }) => sequence));
+  }
+  expect(sequences).toEqual(Array.from({ length: 31 }, (_, index) => index + 1));
+  expect(store.newestEvents(run.runId).map(({ sequence }) => sequence)).toEqual(sequences.slice(-11));
 });

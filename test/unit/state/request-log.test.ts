@@ -234,6 +234,24 @@ test("the message of a request counts until its work ends, also if its caller ha
   expect(held).toEqual([]);
 });
 
+test("many requests that expired together are removed a part at a time", () => {
+  const store = newLog().store.requests;
+  const put = (id: string, expiresAt: number, bytes = 1): void =>
+    store.put({ ...key(id), subject: undefined, answer: new Uint8Array(bytes), expiresAt });
+  const limits = { requests: 10_000, ownerRequests: 10_000 };
+  for (let i = 0; i < 600; i++) put(`expired ${i}`, 1);
+  put("later", 3);
+  const left = [];
+  for (let i = 0; i < 3; i++) {
+    store.trim(2, limits);
+    left.push(store.answerBytes());
+  }
+  expect(left).toEqual([601 - 256, 601 - 2 * 256, 1]);
+  for (let i = 0; i < 3; i++) put(`large ${i}`, 1, 10 * 1024 * 1024);
+  store.trim(2, limits);
+  expect(store.answerBytes()).toBe(1 + 10 * 1024 * 1024);
+});
+
 test("requests of a database from before the counters are counted", () => {
   const database = Database.open(":memory:");
   const before = MIGRATIONS.slice(0, MIGRATIONS.indexOf(REQUEST_COUNTS_SCHEMA));
