@@ -46,7 +46,7 @@ interface FileManagerParts {
   readonly runner: JobRunner;
   readonly control: ProcessControl;
   readonly names: TemporaryNames;
-  /** Limits what watches know of their directories. */
+  /** Limits what operations gather. */
   readonly memory: MemoryBudget;
   readonly clock: Clock;
   readonly logger: Logger;
@@ -64,8 +64,9 @@ interface FileManagerSettings {
  * Every method holds a lease on the sandbox while it works, ends soon after its signal is aborted, and may throw, in
  * addition to the errors that it lists: `INVALID_ARGUMENT` for a bad path or user; the errors of
  * {@link SandboxManager.acquire}; `FILE_NOT_FOUND`, `FILE_KIND` and `FILE_PERMISSION` for the path to the file;
- * `UNSUPPORTED` for a tool that the image lacks; `TOO_MANY_OPERATIONS`; `SANDBOX_DELETED`, `SANDBOX_TERMINATED` and
- * `ENGINE_UNAVAILABLE`; `DEADLINE_EXCEEDED` if there was no progress for the sandbox's command timeout.
+ * `UNSUPPORTED` for a tool that the image lacks; `TOO_MANY_OPERATIONS`, also if the owner's calls have gathered as much as
+ * there is memory for; `SANDBOX_DELETED`, `SANDBOX_TERMINATED` and `ENGINE_UNAVAILABLE`; `DEADLINE_EXCEEDED` if there was
+ * no progress for the sandbox's command timeout.
  */
 export class FileManager {
   readonly #settings: FileManagerSettings;
@@ -202,12 +203,11 @@ export class FileManager {
    * `FILE_KIND`, `UNSUPPORTED`.
    */
   watch(request: PathRequest & WatchOptions, signal: AbortSignal): AsyncGenerator<WatchItem> {
-    const { clock, memory } = this.#parts;
+    const { clock } = this.#parts;
     const { turns } = this.#lists;
-    return this.#stream(request, signal, (op) => {
-      const share = memory.open(request.sandbox.owner, signal);
-      return watchDirectory(op, op.path(request.path), request, { clock, turns, memory: share });
-    });
+    return this.#stream(request, signal, (op) =>
+      watchDirectory(op, op.path(request.path), request, { clock, turns, memory: op.memory }),
+    );
   }
 
   async #run<T>(request: FileRequest, signal: AbortSignal, work: (op: Operation) => Promise<T>): Promise<T> {
@@ -257,6 +257,7 @@ export class FileManager {
       if (left === 0) this.#atWork.delete(ref);
       else this.#atWork.set(ref, left);
     };
-    return new Operation({ ...this.#parts, lease, user: request.user ?? user, signal, onClose });
+    const memory = this.#parts.memory.open(request.sandbox.owner, signal);
+    return new Operation({ ...this.#parts, lease, user: request.user ?? user, memory, signal, onClose });
   }
 }

@@ -17,6 +17,8 @@ interface UnpackOptions {
   readonly onSize?: (sizeBytes: number) => void | Promise<void>;
   /** Whether to set exactly the tar's modes, regardless of the process's umask. Default false. */
   readonly exactModes?: boolean;
+  /** Called with the memory that further names take. Returns whether there is room for that. Default: there is. */
+  readonly take?: (bytes: number) => boolean;
   readonly signal?: AbortSignal;
 }
 
@@ -32,14 +34,14 @@ interface UnpackedEntries {
 /**
  * Unpacks an untrusted tar into an empty directory on this machine that nobody else uses. Each entry is checked, and
  * none may be below a link. Modes are the tar's, limited by the process's umask unless `exactModes` is set.
- * @throws `ARCHIVE_REJECTED`, and the system's errors.
+ * @throws `ARCHIVE_REJECTED`, `TOO_MANY_OPERATIONS` if there is no memory for its names, and the system's errors.
  */
 export async function unpackEntries(
   root: ByteString,
   chunks: AsyncIterable<Uint8Array>,
-  { leaveOut, onSize, exactModes = false, signal }: UnpackOptions,
+  { leaveOut, onSize, exactModes = false, take, signal }: UnpackOptions,
 ): Promise<UnpackedEntries> {
-  const check = new ArchiveCheck();
+  const check = new ArchiveCheck(take);
   const directories: PlainTarEntry[] = [];
   let file: UnpackedFile | undefined;
   const close = async () => {

@@ -24,8 +24,8 @@ export interface UnpackedArchive {
  * Unpacks a tar into a directory. Each entry is checked and rewritten, so that the image's tar reads only what this
  * module wrote. The tar is unpacked into a temporary directory next to the target, and moved into place once it is
  * complete.
- * @throws `ARCHIVE_REJECTED`, `FILE_NOT_FOUND`, `FILE_KIND`, `UNSUPPORTED` without tar, `NO_SPACE`, and errors of
- *   `chunks`. Nothing is unpacked then, unless moving into place fails.
+ * @throws `ARCHIVE_REJECTED`, `FILE_NOT_FOUND`, `FILE_KIND`, `UNSUPPORTED` without tar, `NO_SPACE`,
+ *   `TOO_MANY_OPERATIONS` if there is no memory for its names, and errors of `chunks`. Nothing is unpacked then, unless moving into place fails.
  */
 export async function uploadArchive(
   op: Operation,
@@ -35,7 +35,7 @@ export async function uploadArchive(
 ): Promise<UnpackedArchive> {
   const nonce = op.temporaryName();
   const running = await op.start(unpackScript(path, createParents, nonce), { stdin: true });
-  const check = new ArchiveCheck();
+  const check = new ArchiveCheck((bytes) => op.memory.take(bytes));
   try {
     for await (const chunk of gather(
       rewriteArchive(until(progressing(op, chunks), running.ended), check, nonce),

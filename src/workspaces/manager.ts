@@ -2,6 +2,7 @@ import { forEachConcurrently, within } from "../base/async.ts";
 import type { Clock } from "../base/clock.ts";
 import { BerthError, throwIfAborted } from "../base/errors.ts";
 import type { Logger } from "../base/logger.ts";
+import type { MemoryBudget } from "../base/memory-budget.ts";
 import type { TemporaryNames } from "../files/temporary-names.ts";
 import type { WorkspaceMounts } from "./mounts.ts";
 import type { WorkspaceQuota } from "./quota.ts";
@@ -29,6 +30,8 @@ interface WorkspaceManagerParts {
   readonly sweep: WorkspaceSweep;
   readonly users: WorkspaceSandboxes;
   readonly transfers: Transfers;
+  /** Limits what imports gather. */
+  readonly memory: MemoryBudget;
   readonly clock: Clock;
   readonly logger: Logger;
 }
@@ -249,12 +252,14 @@ export class WorkspaceManager {
   ): Promise<Imported> {
     const { workspaces, storage, store, mounts, quota, transfers } = this.#parts;
     using _ = transfers.stream(name.owner);
+    using memory = this.#parts.memory.open(name.owner, options.signal);
     const { record } = await workspaces.locked(name, () => workspaces.make(name));
     if (options.replace) this.#assertUnused(name);
     else await quota.assertRoom(record, { signal: options.signal });
     using incoming = quota.incoming(record, options);
     const { admit } = incoming;
-    const staged = await storage.stage(record, chunks, { admit, signal: options.signal });
+    const { signal } = options;
+    const staged = await storage.stage(record, chunks, { admit, take: memory.take, signal });
     try {
       return await workspaces.locked(name, async () => {
         throwIfAborted(options.signal);

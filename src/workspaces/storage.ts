@@ -73,7 +73,7 @@ export interface WorkspaceStorage {
   ): Promise<number>;
   /**
    * Receives a tar, checks it and unpacks it, but not into the workspace yet.
-   * @throws `ARCHIVE_REJECTED`, and what `options.admit` throws.
+   * @throws `ARCHIVE_REJECTED`, `TOO_MANY_OPERATIONS` if there is no memory for its names, and what `options.admit` throws.
    */
   stage(
     place: WorkspacePlace,
@@ -87,6 +87,8 @@ export interface WorkspaceStorage {
 export interface StageOptions {
   /** Called with the total size of the regular files so far, before more is unpacked. Throws to stop the import. */
   readonly admit: (sizeBytes: number) => Promise<void>;
+  /** Called with the memory that further names take. Returns whether there is room for that. */
+  readonly take: (bytes: number) => boolean;
   readonly signal: AbortSignal;
 }
 

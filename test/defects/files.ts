@@ -4,6 +4,8 @@ const BUSY_TREE = "test/integration/workspaces/busy-tree.test.ts";
 
 const TAR_CHUNKS = "test/unit/files/tar/chunks.test.ts";
 
+const FILE_MEMORY = "test/unit/files/memory.test.ts";
+
 const UNDER_WAY = {
   file: "test/integration/files/under-way.test.ts",
   title: "the temporary file of a write is not visible",
@@ -31,18 +33,76 @@ export const FILE_DEFECTS: readonly Defect[] = [
     changes: [
       {
         file: "src/files/watch.ts",
-        from: "(memory.take(bytes) ? undefined : noMemory(path))",
+        from: "(memory.take(bytes) ? undefined : noMemory())",
         to: "(memory.take(bytes) ? undefined : undefined)",
       },
       {
         file: "src/files/watch.ts",
-        from: "if (!memory.take(snapshot.bytes)) throw noMemory(path);",
+        from: "if (!memory.take(snapshot.bytes)) throw noMemory();",
         to: "memory.take(snapshot.bytes);",
       },
     ],
     test: {
       file: "test/integration/files/watch.test.ts",
       title: "a watch takes memory for what it knows until its end, and is refused if there is none",
+    },
+  },
+  {
+    name: "reads of files have no limit together",
+    changes: [
+      {
+        file: "src/files/operation.ts",
+        from: "(!counts || this.memory.take(bytes) ? undefined : noMemory())",
+        to: "(!counts || this.memory.take(bytes) ? undefined : undefined)",
+      },
+    ],
+    test: {
+      file: FILE_MEMORY,
+      title: "%s gather no more together than there is memory for, and give it back",
+      row: "reads",
+    },
+  },
+  {
+    name: "the names that lists have read have no limit together",
+    changes: [
+      {
+        file: "src/files/list.ts",
+        from: "    if (more > 0 && !op.memory.take(more)) throw noMemory();\n",
+        to: "",
+      },
+    ],
+    test: {
+      file: FILE_MEMORY,
+      title: "%s gather no more together than there is memory for, and give it back",
+      row: "lists",
+    },
+  },
+  {
+    name: "the names of archives that arrive have no limit together",
+    changes: [
+      {
+        file: "src/files/archive-check.ts",
+        from: "    if (!this.#take(name.length + ENTRY_BYTES)) throw noMemory();\n",
+        to: "",
+      },
+    ],
+    test: {
+      file: FILE_MEMORY,
+      title: "uploads of archives gather no more names together than there is memory for, and give it back",
+    },
+  },
+  {
+    name: "what downloads have read ahead has no limit together",
+    changes: [
+      {
+        file: "src/files/running-script.ts",
+        from: "    if (this.#memory?.take(chunk.length) === false) this.#uncounted += chunk.length;\n",
+        to: "",
+      },
+    ],
+    test: {
+      file: FILE_MEMORY,
+      title: "what downloads have read ahead of their callers is bounded together",
     },
   },
   {

@@ -28,7 +28,7 @@ export async function stageImport(
   { layout, tools, trash, quota, maxBytes }: StageParts,
   place: WorkspacePlace,
   chunks: AsyncIterable<Uint8Array>,
-  { admit, signal }: StageOptions,
+  { admit, take, signal }: StageOptions,
 ): Promise<StagedImport> {
   const staging = await onDisk(() => mkdtemp(path.join(layout.staging, "import-")));
   const tree = path.join(staging, "tree");
@@ -48,6 +48,7 @@ export async function stageImport(
     const { directories, entryCount, sizeBytes } = await unpackEntries(fromText(tree), chunks, {
       signal,
       exactModes: true,
+      take,
       onSize: (bytes) => {
         if (maxBytes !== undefined && bytes > maxBytes) throw tooLarge(maxBytes);
         return admit(bytes);

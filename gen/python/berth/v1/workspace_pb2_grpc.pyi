@@ -208,7 +208,8 @@ class WorkspaceServiceStub:
     (FILE_PERMISSION) when a sandbox has closed a directory to its own user and
     the server is not root; RESOURCE_EXHAUSTED (MESSAGE_TOO_LARGE for one
     chunk; NO_SPACE, also beyond the quota; TENANT_QUOTA; TOO_MANY_OPERATIONS
-    when 64 imports, exports and comparisons of the tenant are running).
+    when 64 imports, exports and comparisons of the tenant are running, or the
+    calls have gathered as much as the server has memory for).
     """
 
 @_typing.type_check_only
@@ -391,7 +392,8 @@ class WorkspaceServiceAsyncStub(WorkspaceServiceStub):
     (FILE_PERMISSION) when a sandbox has closed a directory to its own user and
     the server is not root; RESOURCE_EXHAUSTED (MESSAGE_TOO_LARGE for one
     chunk; NO_SPACE, also beyond the quota; TENANT_QUOTA; TOO_MANY_OPERATIONS
-    when 64 imports, exports and comparisons of the tenant are running).
+    when 64 imports, exports and comparisons of the tenant are running, or the
+    calls have gathered as much as the server has memory for).
     """
 
 class WorkspaceServiceServicer(metaclass=_abc_1.ABCMeta):
@@ -649,7 +651,8 @@ class WorkspaceServiceServicer(metaclass=_abc_1.ABCMeta):
         (FILE_PERMISSION) when a sandbox has closed a directory to its own user and
         the server is not root; RESOURCE_EXHAUSTED (MESSAGE_TOO_LARGE for one
         chunk; NO_SPACE, also beyond the quota; TENANT_QUOTA; TOO_MANY_OPERATIONS
-        when 64 imports, exports and comparisons of the tenant are running).
+        when 64 imports, exports and comparisons of the tenant are running, or the
+        calls have gathered as much as the server has memory for).
         """
 
 def add_WorkspaceServiceServicer_to_server(servicer: WorkspaceServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

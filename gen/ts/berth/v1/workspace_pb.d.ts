@@ -1509,7 +1509,8 @@ export declare const WorkspaceService: GenService<{
    * (FILE_PERMISSION) when a sandbox has closed a directory to its own user and
    * the server is not root; RESOURCE_EXHAUSTED (MESSAGE_TOO_LARGE for one
    * chunk; NO_SPACE, also beyond the quota; TENANT_QUOTA; TOO_MANY_OPERATIONS
-   * when 64 imports, exports and comparisons of the tenant are running).
+   * when 64 imports, exports and comparisons of the tenant are running, or the
+   * calls have gathered as much as the server has memory for).
    *
    * @generated from rpc berth.v1.WorkspaceService.ImportWorkspace
    */

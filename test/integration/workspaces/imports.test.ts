@@ -1,0 +1,37 @@
+import { mkdtemp, readdir, rm } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import path from "node:path";
+import { Readable } from "node:stream";
+import { expect, onTestFinished, test } from "vitest";
+import { MemoryBudget } from "../../../src/base/memory-budget.ts";
+import { makeTar } from "../../support/tar-builder.ts";
+import { OWNER } from "../../unit/sandboxes/support.ts";
+import { openWorkspaces } from "./support.ts";
+
+const MIB = 1024 * 1024;
+const NAME = { owner: OWNER, workspaceId: "imported" };
+const never = new AbortController().signal;
+
+async function newDirectory(): Promise<string> {
+  const directory = await mkdtemp(path.join(tmpdir(), "berth-imports-"));
+  onTestFinished(() => rm(directory, { recursive: true, force: true }));
+  return directory;
+}
+
+test("imports gather no more names together than there is memory for, and give it back", async () => {
+  const directory = await newDirectory();
+  const memory = new MemoryBudget(MIB);
+  const { workspaces, close } = await openWorkspaces(directory, {}, memory);
+  onTestFinished(close);
+  const entries = Array.from({ length: 5_000 }, (_, index) => ({ name: String(index).padStart(100, "n") }));
+  const chunks = () => Readable.from([makeTar(entries)]);
+  const { entryCount } = await workspaces.import(NAME, Readable.from([makeTar(entries.slice(0, 100))]), {
+    ...{ replace: false, signal: never },
+  });
+  expect(entryCount).toBe(100);
+  await expect(workspaces.import(NAME, chunks(), { replace: false, signal: never })).rejects.toMatchObject({
+    reason: "TOO_MANY_OPERATIONS",
+  });
+  expect(memory.of(OWNER)).toBe(0);
+  expect(await readdir(path.join(directory, "workspaces", ".staging"))).toEqual([]);
+});
