@@ -145,10 +145,9 @@ export class WorkspaceManager {
     name: WorkspaceName,
     options: { readonly measure: boolean; readonly signal: AbortSignal },
   ): Promise<WorkspaceView> {
-    const { workspaces, quota, transfers } = this.#parts;
+    const { workspaces, quota } = this.#parts;
     await workspaces.findWhole(name);
-    const { measure, signal } = options;
-    if (measure) await transfers.copy(name.owner, () => quota.measure(name, signal), signal);
+    if (options.measure) await quota.measureAgain(name, options.signal);
     return workspaces.view(name);
   }
 

@@ -125,9 +125,9 @@ export function createWorkspaces(
   },
 ) {
   const users = new WorkspaceSandboxes(parts.sandboxes);
-  const quota = new WorkspaceQuota({ ...parts, users });
-  const workspaces = new Workspaces({ ...parts, users, quota });
   const transfers = new Transfers();
+  const quota = new WorkspaceQuota({ ...parts, users, transfers });
+  const workspaces = new Workspaces({ ...parts, users, quota });
   const memory = parts.memory ?? new MemoryBudget(Number.POSITIVE_INFINITY);
   const sweep = new WorkspaceSweep({ ...parts, isLeftBehind: (name) => parts.names.isLeftBehind(name) });
   return {

@@ -7,6 +7,7 @@ import { REST_FACTOR, Rechecks, type RoomRequest } from "./rechecks.ts";
 import type { WorkspaceSandboxes } from "./sandboxes.ts";
 import type { WorkspaceStorage } from "./storage.ts";
 import type { WorkspaceRecord, WorkspaceStore } from "./store.ts";
+import type { Transfers } from "./transfers.ts";
 import {
   isOverQuota,
   isShared,
@@ -59,6 +60,8 @@ export class WorkspaceQuota {
   readonly #shared = new Map<string, number>();
   /** Bytes of running imports, by owner. */
   readonly #incoming = new Map<string, number>();
+  readonly #transfers: Transfers;
+  readonly #clock: Clock;
   readonly #rechecks: Rechecks;
   #watching: Promise<void> = Promise.resolve();
 
@@ -67,6 +70,7 @@ export class WorkspaceQuota {
     readonly storage: WorkspaceStorage;
     readonly users: WorkspaceSandboxes;
     readonly quotas: TenantQuotas;
+    readonly transfers: Transfers;
     readonly clock: Clock;
     readonly logger: Logger;
   }) {
@@ -74,6 +78,8 @@ export class WorkspaceQuota {
     this.#storage = parts.storage;
     this.#users = parts.users;
     this.#quotas = parts.quotas;
+    this.#transfers = parts.transfers;
+    this.#clock = parts.clock;
     this.#rechecks = new Rechecks(parts.clock);
     this.#logger = parts.logger;
   }
@@ -112,9 +118,19 @@ export class WorkspaceQuota {
     const name = sharedOf(owner);
     const { quotaBytes, quotaEnforcement } = this.#storage.quotaOf(name);
     if (quotaBytes === undefined) return undefined;
-    const known = this.#store.find(name);
-    const sizeBytes = measure && known ? await this.measure(name, signal) : known?.sizeBytes;
-    return { sizeBytes, quotaBytes, quotaEnforcement };
+    if (measure && this.#store.find(name) !== undefined) await this.measureAgain(name, signal);
+    return { sizeBytes: this.#store.find(name)?.sizeBytes, quotaBytes, quotaEnforcement };
+  }
+
+  /**
+   * Measures a directory for a caller who wants to know its size. Callers who ask often share measurements, with rests in
+   * between. @throws like {@link measure}.
+   */
+  async measureAgain(name: WorkspaceName, signal: AbortSignal): Promise<void> {
+    const request = { signal, arrivedMs: this.#clock.monotonicMs() };
+    const measure = () => this.measure(name, this.#stop.signal);
+    const work = () => this.#rechecks.run(workspaceKey(name), measure, request);
+    await this.#transfers.copy(name.owner, work, signal);
   }
 
   /** Measures a directory and stores its size. @throws `WORKSPACE_NOT_FOUND`, also if it is deleted meanwhile. */

@@ -542,4 +542,34 @@ export const WORKSPACE_DEFECTS: readonly Defect[] = [
       title: "imports gather no more names together than there is memory for, and give it back",
     },
   },
+  {
+    name: "each call that asks for the size of a workspace measures it",
+    changes: [
+      {
+        file: "src/workspaces/manager.ts",
+        from: "await quota.measureAgain(name, options.signal);",
+        to: "await quota.measure(name, options.signal);",
+      },
+    ],
+    test: {
+      file: QUOTA,
+      title: "callers who keep asking for the size of %s cause few measurements",
+      row: "a workspace",
+    },
+  },
+  {
+    name: "each call that asks for the size of a shared directory measures it",
+    changes: [
+      {
+        file: "src/workspaces/quota.ts",
+        from: "await this.measureAgain(name, signal);",
+        to: "await this.measure(name, signal);",
+      },
+    ],
+    test: {
+      file: QUOTA,
+      title: "callers who keep asking for the size of %s cause few measurements",
+      row: "a shared directory",
+    },
+  },
 ];
