@@ -106,6 +106,48 @@ export const FILE_DEFECTS: readonly Defect[] = [
     },
   },
   {
+    name: "the modes of an archive's directories are written in one turn of the event loop",
+    changes: [
+      {
+        file: "src/files/upload-archive.ts",
+        from: "    if (turn) await turn;\n    text += line;",
+        to: "    void turn;\n    text += line;",
+      },
+    ],
+    test: {
+      file: "test/unit/files/upload-archive.test.ts",
+      title: "the modes of many directories do not block the event loop",
+    },
+  },
+  {
+    name: "an archive may have any number of sparse files without data",
+    changes: [
+      {
+        file: "src/files/upload-archive.ts",
+        from: "Math.max(map.segments.length, 1)",
+        to: "map.segments.length",
+      },
+    ],
+    test: {
+      file: "test/unit/files/upload-archive.test.ts",
+      title: "a sparse file without data counts as a part",
+    },
+  },
+  {
+    name: "the holes of a file are filled in one turn of the event loop",
+    changes: [
+      {
+        file: "src/files/tar/tar-writer.ts",
+        from: "    if (turn) await turn;\n",
+        to: "    void turn;\n",
+      },
+    ],
+    test: {
+      file: "test/unit/files/tar/chunks.test.ts",
+      title: "a file with many small holes does not block the event loop",
+    },
+  },
+  {
     name: "memory comes back before its bytes are sent",
     changes: [
       {
