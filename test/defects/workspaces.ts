@@ -572,4 +572,18 @@ export const WORKSPACE_DEFECTS: readonly Defect[] = [
       row: "a shared directory",
     },
   },
+  {
+    name: "all names of temporary files in a volume are looked at in one turn of the event loop",
+    changes: [
+      {
+        file: "src/workspaces/volumes/measure.ts",
+        from: "        if (turn) await turn;\n",
+        to: "        void turn;\n",
+      },
+    ],
+    test: {
+      file: "test/unit/workspaces/sweep-volume.test.ts",
+      title: "many names of temporary files in a volume do not block the event loop",
+    },
+  },
 ];
