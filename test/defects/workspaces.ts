@@ -586,4 +586,18 @@ export const WORKSPACE_DEFECTS: readonly Defect[] = [
       title: "many names of temporary files in a volume do not block the event loop",
     },
   },
+  {
+    name: "what a replacement could not remove comes back after its workspace is deleted",
+    changes: [
+      {
+        file: "src/workspaces/host/directories.ts",
+        from: "      if ((await identityOf(old)) !== undefined) await this.#trash.purge(old);\n",
+        to: "",
+      },
+    ],
+    test: {
+      file: IMPORTS,
+      title: "what a replacement could not remove is removed with its workspace, and does not come back",
+    },
+  },
 ];

@@ -179,7 +179,12 @@ export class WorkspaceDirectories implements WorkspaceStorage {
 
   /** Removes a workspace's directory with all its content, however deep or large. Idempotent. */
   discard(name: WorkspaceName): Promise<void> {
-    return onDisk(() => this.#trash.discard(this.#layout.pathOf(name), this.#layout.trashOf(name)));
+    const old = this.#layout.oldOf(name);
+    return onDisk(async () => {
+      // What a replacement could not remove: the next start would take it for the content.
+      if ((await identityOf(old)) !== undefined) await this.#trash.purge(old);
+      await this.#trash.discard(this.#layout.pathOf(name), this.#layout.trashOf(name));
+    });
   }
 
   /** The disk space of a workspace or a shared directory, in bytes. */

@@ -1,4 +1,4 @@
-import { mkdtemp, readdir, rm } from "node:fs/promises";
+import { mkdir, mkdtemp, readdir, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import path from "node:path";
 import { Readable } from "node:stream";
@@ -34,4 +34,21 @@ test("imports gather no more names together than there is memory for, and give i
   });
   expect(memory.of(OWNER)).toBe(0);
   expect(await readdir(path.join(directory, "workspaces", ".staging"))).toEqual([]);
+});
+
+test("what a replacement could not remove is removed with its workspace, and does not come back", async () => {
+  const directory = await newDirectory();
+  const first = await openWorkspaces(directory);
+  const { workspace } = await first.workspaces.create(NAME);
+  const root = path.dirname(workspace.path);
+  const old = path.join(root, `.old-${path.basename(workspace.path)}`);
+  await mkdir(old);
+  await writeFile(path.join(old, "file"), "deleted");
+  await first.workspaces.cleanup(NAME, { force: true, graceMs: 0, requestId: "" });
+  await first.close();
+
+  const second = await openWorkspaces(directory);
+  onTestFinished(second.close);
+  expect((await readdir(root)).filter((entry) => entry.includes(path.basename(workspace.path)))).toEqual([]);
+  expect(await second.workspaces.create(NAME)).toMatchObject({ created: true });
 });
