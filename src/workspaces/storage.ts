@@ -44,8 +44,9 @@ export interface WorkspaceStorage {
   /** The disk space that it takes, in bytes. */
   measure(place: WorkspacePlace, signal?: AbortSignal): Promise<number>;
   /**
-   * After the start: removes every entry whose name `isLeftBehind` accepts, without following links. Returns how many
-   * names it found. If the storage would need a pod for that, it does it when the workspace is measured instead.
+   * After the start: puts it under the current quota, and removes every entry whose name `isLeftBehind` accepts, without
+   * following links. Returns how many names it found. If the storage would need a pod for that, it does it when the
+   * workspace is measured instead.
    */
   sweep(place: WorkspacePlace, isLeftBehind: (name: string) => boolean, signal: AbortSignal): Promise<number>;
   /** Streams it as a tar, without entries that `isHidden` accepts. */

@@ -7,6 +7,7 @@ const SHARED_IS_TOLD =
 const SANDBOXES = "test/integration/workspaces/sandboxes.test.ts";
 const QUOTA = "test/unit/workspaces/quota.test.ts";
 const DIFF = "test/integration/workspaces/diff.test.ts";
+const LIMITS = "test/integration/workspaces/host/quota-limits.test.ts";
 const IMPORTS = "test/integration/workspaces/imports.test.ts";
 
 /** Those of the original WorkspaceManager, and those that Berth's own had. */
@@ -598,6 +599,40 @@ export const WORKSPACE_DEFECTS: readonly Defect[] = [
     test: {
       file: IMPORTS,
       title: "what a replacement could not remove is removed with its workspace, and does not come back",
+    },
+  },
+  {
+    name: "a changed quota does not apply to workspaces that exist",
+    changes: [
+      {
+        file: "src/workspaces/host/directories.ts",
+        from: "    else await onDisk(async () => this.#quota?.limit(place));\n",
+        to: "",
+      },
+    ],
+    test: {
+      file: LIMITS,
+      title: "after the start, a quota that was changed applies to the workspaces that exist",
+    },
+  },
+  {
+    name: "an import whose files cannot be removed keeps its room",
+    changes: [
+      {
+        file: "src/workspaces/host/import.ts",
+        from: `    } finally {
+      await taken?.endImport(place);
+    }
+`,
+        to: `    } finally {
+    }
+    await taken?.endImport(place);
+`,
+      },
+    ],
+    test: {
+      file: LIMITS,
+      title: "an import gives back its room, even if its files cannot be removed",
     },
   },
 ];

@@ -61,12 +61,22 @@ export class WorkspaceDirectories implements WorkspaceStorage {
   readonly #tools: Tools;
   readonly #trash: Trash;
   readonly #shared: SharedDirectories;
+  readonly #findQuota: typeof ProjectQuota.find;
   /** Directories that an import is replacing. */
   readonly #replacing = new Set<string>();
   #quota: DirectoryQuota | undefined;
 
-  /** @param names for temporary files in workspaces. */
-  constructor(options: WorkspaceDirectoriesOptions, names: TemporaryNames, logger: Logger) {
+  /**
+   * @param names for temporary files in workspaces.
+   * @param findQuota finds out whether the file system enforces quotas.
+   */
+  constructor(
+    options: WorkspaceDirectoriesOptions,
+    names: TemporaryNames,
+    logger: Logger,
+    findQuota = ProjectQuota.find,
+  ) {
+    this.#findQuota = findQuota;
     this.#names = names;
     this.hasQuotas = (options.quotaBytes ?? options.sharedQuotaBytes) !== undefined;
     this.#quotaBytes = options.quotaBytes;
@@ -205,6 +215,8 @@ export class WorkspaceDirectories implements WorkspaceStorage {
     signal: AbortSignal,
   ): Promise<number> {
     if (isShared(place)) await this.makeShared(place);
+    // The option may have changed, or the end of the service may have interrupted an import, which raised the limit.
+    else await onDisk(async () => this.#quota?.limit(place));
     return onDisk(() => sweepDirectory(this.#tools, this.#directoryOf(place), isLeftBehind, signal));
   }
 
@@ -343,7 +355,7 @@ export class WorkspaceDirectories implements WorkspaceStorage {
   async #findProjects(): Promise<ProjectQuota | string> {
     if (!this.hasQuotas) return "there are no quotas";
     const { root, staging } = this.#layout;
-    const found = await ProjectQuota.find(root, staging, this.#tools);
+    const found = await this.#findQuota(root, staging, this.#tools);
     if (this.#quotaBytes === undefined) return found;
     if (typeof found !== "string") this.#quota = new DirectoryQuota(found, this.#quotaBytes);
     else this.#logger.warn({ root }, `the workspace quota is watched, not enforced: ${found}`);

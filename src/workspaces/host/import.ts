@@ -35,10 +35,13 @@ export async function stageImport(
   const target = layout.pathOf(place);
   let room = quota;
   const discard = async (): Promise<void> => {
-    await trash.purge(staging);
     const taken = room;
     room = undefined;
-    await taken?.endImport(place);
+    try {
+      await trash.purge(staging);
+    } finally {
+      await taken?.endImport(place);
+    }
   };
   try {
     await quota?.beginImport(place);
