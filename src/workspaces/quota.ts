@@ -36,7 +36,10 @@ interface ImportOptions {
 interface Incoming extends Disposable {
   /** Reserves the bytes received so far. @throws `TENANT_QUOTA` */
   admit(bytes: number): Promise<void>;
-  /** Measures the workspace after the files were moved in. From then on this size counts instead of the reservation. */
+  /**
+   * Measures the workspace after the files were moved in. From then on this size counts instead of the reservation. Never
+   * rejects: the import has succeeded.
+   */
   settle(): Promise<void>;
 }
 
@@ -206,7 +209,7 @@ export class WorkspaceQuota {
       reserve(bytes);
     };
     const settle = async (): Promise<void> => {
-      await this.measure(name);
+      await this.#tryToMeasure(name);
       reserve(0);
     };
     return { admit, settle, [Symbol.dispose]: () => reserve(0) };
@@ -234,9 +237,19 @@ export class WorkspaceQuota {
   }
 
   /** A directory that cannot be measured keeps its last size. */
+  async #tryToMeasure(name: WorkspaceName, signal?: AbortSignal): Promise<void> {
+    try {
+      await this.measure(name, signal);
+    } catch (error) {
+      if (signal?.aborted) return;
+      const { owner, workspaceId } = name;
+      this.#logger.debug({ owner, workspaceId, err: error }, "a directory was not measured");
+    }
+  }
+
   async #measureAll(owner: string): Promise<void> {
     for (const record of this.#store.ofOwner(owner)) {
-      if (record.state === "ACTIVE") await this.measure(record, this.#stop.signal).catch(() => {});
+      if (record.state === "ACTIVE") await this.#tryToMeasure(record, this.#stop.signal);
     }
   }
 
@@ -269,13 +282,7 @@ export class WorkspaceQuota {
         if (signal.aborted) return;
         if (record.state !== "ACTIVE") continue;
         const begin = performance.now();
-        await this.measure(record, signal).catch((error: unknown) => {
-          if (!signal.aborted)
-            this.#logger.debug(
-              { workspaceId: record.workspaceId, err: error },
-              "a directory was not measured",
-            );
-        });
+        await this.#tryToMeasure(record, signal);
         await rest((performance.now() - begin) * REST_FACTOR, signal);
       }
       await rest(ROUND_MS, signal);

@@ -635,4 +635,18 @@ export const WORKSPACE_DEFECTS: readonly Defect[] = [
       title: "an import gives back its room, even if its files cannot be removed",
     },
   },
+  {
+    name: "an import that is in place fails if its workspace cannot be measured",
+    changes: [
+      {
+        file: "src/workspaces/quota.ts",
+        from: "await this.#tryToMeasure(name);",
+        to: "await this.measure(name);",
+      },
+    ],
+    test: {
+      file: IMPORTS,
+      title: "an import whose files are in place succeeds, whether the workspace can be measured or not",
+    },
+  },
 ];

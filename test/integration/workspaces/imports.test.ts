@@ -4,6 +4,7 @@ import path from "node:path";
 import { Readable } from "node:stream";
 import { expect, onTestFinished, test } from "vitest";
 import { MemoryBudget } from "../../../src/base/memory-budget.ts";
+import { workspaceBroken } from "../../../src/workspaces/workspace.ts";
 import { makeTar } from "../../support/tar-builder.ts";
 import { OWNER } from "../../unit/sandboxes/support.ts";
 import { openWorkspaces } from "./support.ts";
@@ -51,4 +52,14 @@ test("what a replacement could not remove is removed with its workspace, and doe
   onTestFinished(second.close);
   expect((await readdir(root)).filter((entry) => entry.includes(path.basename(workspace.path)))).toEqual([]);
   expect(await second.workspaces.create(NAME)).toMatchObject({ created: true });
+});
+
+test("an import whose files are in place succeeds, whether the workspace can be measured or not", async () => {
+  const directory = await newDirectory();
+  const { workspaces, quota, close } = await openWorkspaces(directory);
+  onTestFinished(close);
+  quota.measure = () => Promise.reject(workspaceBroken(NAME, "its files belong to another user."));
+  const options = { replace: false, signal: never };
+  const { workspace } = await workspaces.import(NAME, Readable.from([makeTar([{ name: "file" }])]), options);
+  expect(await readdir(workspace.path)).toEqual(["file"]);
 });
