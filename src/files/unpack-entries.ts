@@ -23,7 +23,7 @@ interface UnpackOptions {
 }
 
 interface UnpackedEntries {
-  /** In the order of the tar. Their owner can access them until {@link finishDirectories} sets their modes. */
+  /** What is above a directory comes before it. Of several entries, the last one. Their owner can access them until {@link finishDirectories} sets their modes. */
   readonly directories: readonly PlainTarEntry[];
   /** Number of entries, including directories and links. */
   readonly entryCount: number;
@@ -42,7 +42,7 @@ export async function unpackEntries(
   { leaveOut, onSize, exactModes = false, take, signal }: UnpackOptions,
 ): Promise<UnpackedEntries> {
   const check = new ArchiveCheck(take);
-  const directories: PlainTarEntry[] = [];
+  const directories = new Map<ByteString, PlainTarEntry>();
   let file: UnpackedFile | undefined;
   const close = async () => {
     await file?.finish();
@@ -65,7 +65,7 @@ export async function unpackEntries(
         if (entry.kind === "directory") {
           await mkdir(place, (entry.mode | OWNER_BITS) & 0o777).catch(unlessThere);
           if (exactModes) await chmod(place, entry.mode | OWNER_BITS);
-          directories.push(entry);
+          directories.set(entry.name, entry);
           continue;
         }
         // A tar may contain a file twice. The last one counts.
@@ -79,7 +79,11 @@ export async function unpackEntries(
       }
     }
     await close();
-    return { directories, entryCount: check.entryCount, sizeBytes: check.sizeBytes };
+    return {
+      directories: [...directories.values()],
+      entryCount: check.entryCount,
+      sizeBytes: check.sizeBytes,
+    };
   } finally {
     await file?.close();
   }

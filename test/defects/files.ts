@@ -474,4 +474,18 @@ export const FILE_DEFECTS: readonly Defect[] = [
       suite: "busybox",
     },
   },
+  {
+    name: "of a directory that an import has twice, the first mode counts",
+    changes: [
+      {
+        file: "src/files/unpack-entries.ts",
+        from: "directories.set(entry.name, entry);",
+        to: "if (!directories.has(entry.name)) directories.set(entry.name, entry);",
+      },
+    ],
+    test: {
+      file: "test/integration/files/unpack-entries.test.ts",
+      title: "of a directory that a tar has twice, or after its content, the last mode and time count",
+    },
+  },
 ];
