@@ -278,14 +278,23 @@ export class WorkspaceQuota {
   async #watch(): Promise<void> {
     const { signal } = this.#stop;
     while (!signal.aborted) {
-      for (const record of this.#watched()) {
-        if (signal.aborted) return;
-        if (record.state !== "ACTIVE") continue;
-        const begin = performance.now();
-        await this.#tryToMeasure(record, signal);
-        await rest((performance.now() - begin) * REST_FACTOR, signal);
+      try {
+        await this.#round(signal);
+      } catch (error) {
+        // The database cannot be read for now.
+        this.#logger.error({ err: error }, "quotas are not watched: the next round tries again");
       }
       await rest(ROUND_MS, signal);
+    }
+  }
+
+  async #round(signal: AbortSignal): Promise<void> {
+    for (const record of this.#watched()) {
+      if (signal.aborted) return;
+      if (record.state !== "ACTIVE") continue;
+      const begin = performance.now();
+      await this.#tryToMeasure(record, signal);
+      await rest((performance.now() - begin) * REST_FACTOR, signal);
     }
   }
 

@@ -649,4 +649,18 @@ export const WORKSPACE_DEFECTS: readonly Defect[] = [
       title: "an import whose files are in place succeeds, whether the workspace can be measured or not",
     },
   },
+  {
+    name: "a database that cannot be read for a moment ends the service",
+    changes: [
+      {
+        file: "src/workspaces/quota.ts",
+        from: `        this.#logger.error({ err: error }, "quotas are not watched: the next round tries again");`,
+        to: "        throw error;",
+      },
+    ],
+    test: {
+      file: "test/unit/workspaces/stop.test.ts",
+      title: "a database that cannot be read ends neither the watch of quotas nor the service",
+    },
+  },
 ];
