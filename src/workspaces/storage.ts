@@ -81,7 +81,10 @@ export interface WorkspaceStorage {
     chunks: AsyncIterable<Uint8Array>,
     options: StageOptions,
   ): Promise<StagedImport>;
-  /** What there is of an owner besides the workspaces with these ids. At most `limit` entries. */
+  /**
+   * What there is of an owner besides the workspaces with these ids. At most `limit` entries.
+   * @param known is read after what there is, so that a workspace that is created meanwhile is known.
+   */
   strays(owner: string, known: Iterable<string>, limit: number): Promise<Stray[]>;
 }
 

@@ -663,4 +663,32 @@ export const WORKSPACE_DEFECTS: readonly Defect[] = [
       title: "a database that cannot be read ends neither the watch of quotas nor the service",
     },
   },
+  {
+    name: "the search for strays hashes the ids of all workspaces in one turn of the event loop",
+    changes: [
+      {
+        file: "src/workspaces/host/directories.ts",
+        from: "      if (turn) await turn;\n",
+        to: "      void turn;\n",
+      },
+    ],
+    test: {
+      file: "test/integration/workspaces/host/strays.test.ts",
+      title: "the search for strays among many workspaces does not block the event loop",
+    },
+  },
+  {
+    name: "a workspace that is created while others are listed is listed as a stray",
+    changes: [
+      {
+        file: "src/workspaces/host/directories.ts",
+        from: "    const root = this.#layout.ownerRoot(owner);\n    const names",
+        to: "    known = [...known];\n    const root = this.#layout.ownerRoot(owner);\n    const names",
+      },
+    ],
+    test: {
+      file: "test/integration/workspaces/host/strays.test.ts",
+      title: "a workspace that is created during the search is no stray",
+    },
+  },
 ];

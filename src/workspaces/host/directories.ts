@@ -6,6 +6,7 @@ import type { Logger } from "../../base/logger.ts";
 import { makeDirectories } from "../../base/make-directories.ts";
 import { makePrivate } from "../../base/private-directory.ts";
 import { codeOf, unlessThere } from "../../base/system-errors.ts";
+import { TurnShare } from "../../base/turn-share.ts";
 import type { EngineMount, MountPlace } from "../../engine/port.ts";
 import { SORTED_FILES } from "../../files/tar/restate.ts";
 import type { TemporaryNames } from "../../files/temporary-names.ts";
@@ -38,6 +39,11 @@ interface WorkspaceDirectoriesOptions {
   /** Per shared directory. Undefined: no limit. */
   readonly sharedQuotaBytes: number | undefined;
 }
+
+/** What an owner's root contains besides workspaces. */
+const STRAY = "This is not a workspace of the server, which leaves it alone. The operator may move it away.";
+/** An owner may have any number of workspaces. So all lists share a part of each turn of the event loop. */
+const turns = new TurnShare();
 
 /** Closed to others, so that the host's users cannot run set-user-ID files in workspaces. */
 const ROOT_MODE = 0o700;
@@ -318,16 +324,20 @@ export class WorkspaceDirectories implements WorkspaceStorage {
       if (codeOf(error) === "ENOENT" && root !== this.#layout.root) return [];
       throw diskError(error);
     });
-    const ours = Layout.namesOf(known);
-    return names
-      .filter((name) => !ours.has(name) && !Layout.isOwn(name))
-      .sort()
-      .slice(0, limit)
-      .map((name) => ({
-        path: path.join(root, name),
-        message:
-          "This is not a workspace of the server, which leaves it alone. The operator may move it away.",
-      }));
+    const foreign = new Set(names.filter((name) => !Layout.isOwn(name)));
+    // After the names: the record of a workspace is there before its directory.
+    for (const id of known) {
+      const turn = turns.enter();
+      if (turn) await turn;
+      foreign.delete(Layout.nameOf(id));
+    }
+    const strays: Stray[] = [];
+    for (const name of [...foreign].sort().slice(0, limit)) {
+      const place = path.join(root, name);
+      // It may be that of a workspace that was deleted meanwhile.
+      if ((await identityOf(place)) !== undefined) strays.push({ path: place, message: STRAY });
+    }
+    return strays;
   }
 
   #directoryOf(name: WorkspaceName): string {
