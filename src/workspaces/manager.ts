@@ -239,8 +239,8 @@ export class WorkspaceManager {
   }
 
   /**
-   * Unpacks a tar into a workspace, and creates the workspace if necessary. Holds its lock only to move the files in,
-   * not while the tar arrives.
+   * Unpacks a tar into a workspace, and creates the workspace if necessary: a new one appears once the import has
+   * succeeded. Holds its lock only to move the files in, not while the tar arrives.
    * @throws `ARCHIVE_REJECTED`, `FILE_KIND`, `NO_SPACE`, `WORKSPACE_BROKEN`, `TOO_MANY_OPERATIONS`; with `replace`:
    *   `WORKSPACE_IN_USE`.
    */
@@ -249,32 +249,58 @@ export class WorkspaceManager {
     chunks: AsyncIterable<Uint8Array>,
     options: { readonly replace: boolean; readonly signal: AbortSignal },
   ): Promise<Imported> {
-    const { workspaces, storage, store, mounts, quota, transfers } = this.#parts;
+    const { workspaces, store, transfers, logger } = this.#parts;
     using _ = transfers.stream(name.owner);
-    using memory = this.#parts.memory.open(name.owner, options.signal);
-    const { record } = await workspaces.locked(name, () => workspaces.make(name));
-    if (options.replace) this.#assertUnused(name);
-    else await quota.assertRoom(record, { signal: options.signal });
+    const record = await workspaces.locked(name, async () => {
+      // If another import is creating it, it stays, whether that import succeeds or not.
+      const isBegun = store.find(name)?.state === "CREATING";
+      return isBegun ? (await workspaces.make(name)).record : workspaces.begin(name);
+    });
+    try {
+      return await this.#import(record, chunks, options);
+    } catch (error) {
+      await workspaces
+        .locked(name, () => workspaces.giveUp(record))
+        .catch((left: unknown) => {
+          const { workspaceId } = name;
+          logger.warn({ workspaceId, err: left }, "a workspace that an import created could not be removed");
+        });
+      throw error;
+    }
+  }
+
+  async #import(
+    record: WorkspaceRecord,
+    chunks: AsyncIterable<Uint8Array>,
+    options: { readonly replace: boolean; readonly signal: AbortSignal },
+  ): Promise<Imported> {
+    const { workspaces, storage, store, mounts, quota } = this.#parts;
+    const { replace, signal } = options;
+    using memory = this.#parts.memory.open(record.owner, signal);
+    if (replace) this.#assertUnused(record);
+    else await quota.assertRoom(record, { signal });
     using incoming = quota.incoming(record, options);
     const { admit } = incoming;
-    const { signal } = options;
     const staged = await storage.stage(record, chunks, { admit, take: memory.take, signal });
     try {
-      return await workspaces.locked(name, async () => {
-        throwIfAborted(options.signal);
-        const place = await workspaces.findWhole(name);
-        if (options.replace) {
-          await mounts.closed(name, async () => {
-            this.#assertUnused(name);
-            await staged.replace(place, (tree) => store.setTree(name, tree));
+      return await workspaces.locked(record, async () => {
+        throwIfAborted(signal);
+        const now = store.find(record);
+        const isNew = now?.number === record.number && now.state === "CREATING";
+        const place = isNew ? now : await workspaces.findWhole(record);
+        if (replace) {
+          await mounts.closed(record, async () => {
+            this.#assertUnused(record);
+            await staged.replace(place, (tree) => store.setTree(record, tree));
           });
         } else {
-          await quota.assertRoomFor(staged.sizeBytes, record, options.signal);
+          await quota.assertRoomFor(staged.sizeBytes, record, signal);
           await staged.merge(place);
         }
+        if (isNew) store.activate(record);
         await incoming.settle();
         const { entryCount, sizeBytes } = staged;
-        return { workspace: workspaces.view(name), entryCount, sizeBytes };
+        return { workspace: workspaces.view(record), entryCount, sizeBytes };
       });
     } finally {
       await staged.discard();

@@ -691,4 +691,18 @@ export const WORKSPACE_DEFECTS: readonly Defect[] = [
       title: "a workspace that is created during the search is no stray",
     },
   },
+  {
+    name: "a failed import leaves an empty workspace",
+    changes: [
+      {
+        file: "src/workspaces/manager.ts",
+        from: "return isBegun ? (await workspaces.make(name)).record : workspaces.begin(name);",
+        to: "return (await workspaces.make(name)).record;",
+      },
+    ],
+    test: {
+      file: IMPORTS,
+      title: "a failed import leaves no workspace, unless somebody else has created it meanwhile",
+    },
+  },
 ];

@@ -3,6 +3,7 @@ import { tmpdir } from "node:os";
 import path from "node:path";
 import { Readable } from "node:stream";
 import { expect, onTestFinished, test } from "vitest";
+import { BerthError } from "../../../src/base/errors.ts";
 import { MemoryBudget } from "../../../src/base/memory-budget.ts";
 import { workspaceBroken } from "../../../src/workspaces/workspace.ts";
 import { makeTar } from "../../support/tar-builder.ts";
@@ -21,10 +22,10 @@ async function newDirectory(): Promise<string> {
 
 test("imports gather no more names together than there is memory for, and give it back", async () => {
   const directory = await newDirectory();
-  const memory = new MemoryBudget(MIB);
+  const memory = new MemoryBudget(MIB / 4);
   const { workspaces, close } = await openWorkspaces(directory, {}, memory);
   onTestFinished(close);
-  const entries = Array.from({ length: 5_000 }, (_, index) => ({ name: String(index).padStart(100, "n") }));
+  const entries = Array.from({ length: 1_500 }, (_, index) => ({ name: String(index).padStart(100, "n") }));
   const chunks = () => Readable.from([makeTar(entries)]);
   const { entryCount } = await workspaces.import(NAME, Readable.from([makeTar(entries.slice(0, 100))]), {
     ...{ replace: false, signal: never },
@@ -60,6 +61,52 @@ test("an import whose files are in place succeeds, whether the workspace can be 
   onTestFinished(close);
   quota.measure = () => Promise.reject(workspaceBroken(NAME, "its files belong to another user."));
   const options = { replace: false, signal: never };
-  const { workspace } = await workspaces.import(NAME, Readable.from([makeTar([{ name: "file" }])]), options);
-  expect(await readdir(workspace.path)).toEqual(["file"]);
+  const tar = Readable.from([makeTar([{ name: "file" }])]);
+  await expect(workspaces.import(NAME, tar, options)).resolves.toMatchObject({ entryCount: 1 });
+  const { path: place } = await workspaces.get(NAME, { measure: false, signal: never });
+  expect(await readdir(place)).toEqual(["file"]);
+});
+
+/** A tar that breaks off once \`then\` has settled. */
+async function* broken(then: () => Promise<unknown>): AsyncGenerator<Buffer> {
+  yield makeTar([{ name: "file" }], Buffer.alloc(0));
+  await then();
+  throw new BerthError("CANCELED", "The caller has left.");
+}
+
+test("a failed import leaves no workspace, unless somebody else has created it meanwhile", async () => {
+  const directory = await newDirectory();
+  const { workspaces, close } = await openWorkspaces(directory);
+  onTestFinished(close);
+  const options = { replace: false, signal: never };
+  const get = () => workspaces.get(NAME, { measure: false, signal: never });
+  const during = async () => {
+    await expect(get()).rejects.toMatchObject({ reason: "WORKSPACE_NOT_FOUND" });
+    expect((await workspaces.list(OWNER, "", 10)).broken).toEqual([]);
+  };
+  await expect(workspaces.import(NAME, broken(during), options)).rejects.toMatchObject({
+    reason: "CANCELED",
+  });
+  await expect(get()).rejects.toMatchObject({ reason: "WORKSPACE_NOT_FOUND" });
+  expect((await workspaces.list(OWNER, "", 10)).broken).toEqual([]);
+
+  const created = () => workspaces.create(NAME);
+  await expect(workspaces.import(NAME, broken(created), options)).rejects.toMatchObject({
+    reason: "CANCELED",
+  });
+  expect(await readdir((await get()).path)).toEqual([]);
+  await expect(workspaces.import(NAME, broken(get), options)).rejects.toMatchObject({ reason: "CANCELED" });
+  expect(await readdir((await get()).path)).toEqual([]);
+});
+
+test("of two imports into a new workspace, one succeeds whatever the other does", async () => {
+  const directory = await newDirectory();
+  const { workspaces, close } = await openWorkspaces(directory);
+  onTestFinished(close);
+  const options = { replace: false, signal: never };
+  const tar = () => Readable.from([makeTar([{ name: "other" }])]);
+  const other = () => workspaces.import(NAME, tar(), options);
+  await expect(workspaces.import(NAME, broken(other), options)).rejects.toMatchObject({ reason: "CANCELED" });
+  const { path: place } = await workspaces.get(NAME, { measure: false, signal: never });
+  expect(await readdir(place)).toEqual(["other"]);
 });

@@ -22,9 +22,9 @@ function newVolume(outputOf: (script: string) => string) {
 }
 
 test("many names of temporary files in a volume do not block the event loop", async () => {
-  const names = Array.from({ length: 100_000 }, (_, index) => `./d/.berth-${index}`);
+  const names = Array.from({ length: 30_000 }, (_, index) => `./d/.berth-${index}`);
   const { volume, scripts } = newVolume((script) => (script.includes("-exec") ? "" : names.join("\n")));
-  const left = new Set([".berth-7", ".berth-99998"]);
+  const left = new Set([".berth-7", ".berth-29998"]);
   let looks = 0;
   const perTurn: number[] = [];
   let isOver = false;

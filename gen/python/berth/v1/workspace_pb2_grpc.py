@@ -307,7 +307,9 @@ class WorkspaceServiceServicer(object):
         the workspace if missing: the first message holds the header, each later
         one a chunk. Nothing is unpacked until the whole archive has arrived and
         every entry has been checked. The same entries are refused as by
-        FileService.UploadArchive.
+        FileService.UploadArchive. A new workspace appears when its files are in
+        place: a call that fails leaves none, unless another call has created it
+        meanwhile.
 
         Errors: as CreateWorkspace; INVALID_ARGUMENT (INVALID_ARGUMENT for messages
         out of order, ARCHIVE_REJECTED); FAILED_PRECONDITION (WORKSPACE_IN_USE with

@@ -195,8 +195,9 @@ export declare type GetWorkspaceRequest = Message<"berth.v1.GetWorkspaceRequest"
   workspaceId: string;
 
   /**
-   * Whether to measure its size again, which reads its whole tree. Default
-   * false.
+   * Whether to measure its size again, which reads its whole tree. Calls share
+   * measurements, with rests in between: one may have to wait for up to 5 s, or
+   * as long as the last measurement took, before its own begins. Default false.
    *
    * @generated from field: bool measure_size = 2;
    */
@@ -1499,7 +1500,9 @@ export declare const WorkspaceService: GenService<{
    * the workspace if missing: the first message holds the header, each later
    * one a chunk. Nothing is unpacked until the whole archive has arrived and
    * every entry has been checked. The same entries are refused as by
-   * FileService.UploadArchive.
+   * FileService.UploadArchive. A new workspace appears when its files are in
+   * place: a call that fails leaves none, unless another call has created it
+   * meanwhile.
    *
    * Errors: as CreateWorkspace; INVALID_ARGUMENT (INVALID_ARGUMENT for messages
    * out of order, ARCHIVE_REJECTED); FAILED_PRECONDITION (WORKSPACE_IN_USE with
