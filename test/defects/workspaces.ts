@@ -705,4 +705,18 @@ export const WORKSPACE_DEFECTS: readonly Defect[] = [
       title: "a failed import leaves no workspace, unless somebody else has created it meanwhile",
     },
   },
+  {
+    name: "a change that a comparison has found waits for the next one",
+    changes: [
+      {
+        file: "src/workspaces/diff.ts",
+        from: "await Promise.race([next, late.promise])",
+        to: "await Promise.race([next])",
+      },
+    ],
+    test: {
+      file: "test/unit/workspaces/diff.test.ts",
+      title: "a change does not wait for the next one, however long that takes",
+    },
+  },
 ];
