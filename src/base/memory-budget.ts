@@ -22,9 +22,9 @@ export function noMemory(): BerthError {
 const UNCOUNTED_BYTES = 16 * 1024;
 
 /**
- * Limits the memory for what calls gather: the output of commands, the results of batches, what files hold that are read,
- * the names in directories and archives. Without it, many calls could each gather as much as one may. They take memory only as they need it, and no
- * owner can take all of it.
+ * Limits the memory for what calls gather: the output of commands, the results of batches, the content of files, the
+ * names in directories and archives. Without it, many calls could each gather as much as one may. They take memory only
+ * as they need it, and no owner can take all of it.
  */
 export class MemoryBudget {
   readonly #bytes: SharedPlaces;

@@ -23,7 +23,10 @@ interface UnpackOptions {
 }
 
 interface UnpackedEntries {
-  /** What is above a directory comes before it. Of several entries, the last one. Their owner can access them until {@link finishDirectories} sets their modes. */
+  /**
+   * What is above a directory comes before it. Of several entries for one, the last. Their owner can access them until
+   * {@link finishDirectories} sets their modes.
+   */
   readonly directories: readonly PlainTarEntry[];
   /** Number of entries, including directories and links. */
   readonly entryCount: number;

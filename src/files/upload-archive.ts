@@ -26,7 +26,8 @@ export interface UnpackedArchive {
  * module wrote. The tar is unpacked into a temporary directory next to the target, and moved into place once it is
  * complete.
  * @throws `ARCHIVE_REJECTED`, `FILE_NOT_FOUND`, `FILE_KIND`, `UNSUPPORTED` without tar, `NO_SPACE`,
- *   `TOO_MANY_OPERATIONS` if there is no memory for its names, and errors of `chunks`. Nothing is unpacked then, unless moving into place fails.
+ *   `TOO_MANY_OPERATIONS` if there is no memory for its names, and errors of `chunks`. Nothing is unpacked then, unless
+ *   moving into place fails.
  */
 export async function uploadArchive(
   op: Operation,
