@@ -719,4 +719,18 @@ export const WORKSPACE_DEFECTS: readonly Defect[] = [
       title: "a change does not wait for the next one, however long that takes",
     },
   },
+  {
+    name: "a deep tree of a sandbox makes tar take gigabytes of the host's memory",
+    changes: [
+      {
+        file: "src/workspaces/host/tools.ts",
+        from: "[...LIMITED, ...prefix(capabilities), ...argv]",
+        to: "[...prefix(capabilities), ...argv]",
+      },
+    ],
+    test: {
+      file: "test/integration/workspaces/host/tools.test.ts",
+      title: "a tool gets 512 MiB of memory, and a tree for which that is too little is refused",
+    },
+  },
 ];
