@@ -2,7 +2,7 @@ import type { ByteString } from "../base/byte-string.ts";
 import type { Clock } from "../base/clock.ts";
 import { BerthError } from "../base/errors.ts";
 import type { Logger } from "../base/logger.ts";
-import type { MemoryBudget } from "../base/memory-budget.ts";
+import { MemoryBudget } from "../base/memory-budget.ts";
 import { TurnShare } from "../base/turn-share.ts";
 import type { ProcessControl } from "../processes/control.ts";
 import type { JobRunner } from "../processes/shell/job.ts";
@@ -48,9 +48,14 @@ interface FileManagerParts {
   readonly names: TemporaryNames;
   /** Limits what operations gather. */
   readonly memory: MemoryBudget;
+  /** Limits what is read ahead of callers, who may be slow. Default: to 256 MiB. */
+  readonly ahead?: MemoryBudget;
   readonly clock: Clock;
   readonly logger: Logger;
 }
+
+/** Of this each stream takes a few MiB, unless there are many. */
+const AHEAD_BYTES = 256 * 1024 * 1024;
 
 interface FileManagerSettings {
   /** Limit of concurrent file operations in one sandbox. */
@@ -74,10 +79,12 @@ export class FileManager {
   /** Number of running operations, by the sandbox's ref. */
   readonly #atWork = new Map<string, number>();
   readonly #lists: ListParts;
+  readonly #ahead: MemoryBudget;
 
   constructor(settings: FileManagerSettings, parts: FileManagerParts) {
     this.#settings = settings;
     this.#parts = parts;
+    this.#ahead = parts.ahead ?? new MemoryBudget(AHEAD_BYTES);
     this.#lists = { listings: new Listings(parts.clock), turns: new TurnShare() };
   }
 
@@ -258,6 +265,8 @@ export class FileManager {
       else this.#atWork.set(ref, left);
     };
     const memory = this.#parts.memory.open(request.sandbox.owner, signal);
-    return new Operation({ ...this.#parts, lease, user: request.user ?? user, memory, signal, onClose });
+    const ahead = this.#ahead.open(request.sandbox.owner, signal);
+    const limits = { memory, ahead, signal };
+    return new Operation({ ...this.#parts, ...limits, lease, user: request.user ?? user, onClose });
   }
 }

@@ -13,6 +13,8 @@ import type { TemporaryNames } from "./temporary-names.ts";
 interface OperationInit extends ScriptHost {
   readonly clock: Clock;
   readonly names: TemporaryNames;
+  /** Closed when the operation ends, as is `ahead`. */
+  readonly memory: MemoryShare;
   /** The call's signal. */
   readonly signal: AbortSignal;
   /** Called once, when the operation ends. */
@@ -207,6 +209,7 @@ export class Operation {
     await this.#stop();
     this.#init.lease.release();
     this.#init.memory.close();
+    this.#init.ahead.close();
     this.#init.onClose();
   }
 

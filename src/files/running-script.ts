@@ -16,8 +16,8 @@ export interface ScriptHost {
   readonly logger: Logger;
   readonly lease: Lease;
   readonly user: string;
-  /** Limits what scripts have written and nobody has read. */
-  readonly memory: MemoryShare;
+  /** Limits what its scripts have written and nobody has read. */
+  readonly ahead: MemoryShare;
 }
 
 /** How much of the end of stderr to keep. */
@@ -60,7 +60,7 @@ export class RunningScript {
   private constructor(host: ScriptHost, { stdin, isNoise }: ScriptOptions) {
     this.#host = host;
     this.#takesStdin = stdin;
-    this.#output = new OutputQueue(host.memory);
+    this.#output = new OutputQueue(host.ahead);
     this.#stderr = new LastLines(MAX_STDERR, isNoise);
     this.#end.promise.catch(() => {});
   }
