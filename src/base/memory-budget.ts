@@ -1,7 +1,8 @@
+import { BerthError } from "./errors.ts";
 import { SharedPlaces } from "./shared-places.ts";
 
-/** What one call takes of a {@link MemoryBudget}. */
-export interface MemoryShare {
+/** What one call takes of a {@link MemoryBudget}. Disposing of it closes it. */
+export interface MemoryShare extends Disposable {
   /** Takes more. Returns whether there is room for that; if not, nothing changes. There is none once it is closed. */
   take(bytes: number): boolean;
   giveBack(bytes: number): void;
@@ -9,13 +10,21 @@ export interface MemoryShare {
   close(): void;
 }
 
+/** The error for a call whose share has no room for more. */
+export function noMemory(): BerthError {
+  return new BerthError(
+    "TOO_MANY_OPERATIONS",
+    "Your calls have gathered as much as the server has memory for. Try again when others have ended.",
+  );
+}
+
 /** A call takes more than this anyway, so small ones work also if there is no room. */
 const UNCOUNTED_BYTES = 16 * 1024;
 
 /**
- * Limits the memory for what calls gather: the output of commands, the results of batches, the names in watched
- * directories. Without it, many calls could each gather as much as one may. They take memory only as they need it, and no
- * owner can take all of it.
+ * Limits the memory for what calls gather: the output of commands, the results of batches, the content of files, the
+ * names in directories and archives. Without it, many calls could each gather as much as one may. They take memory only
+ * as they need it, and no owner can take all of it.
  */
 export class MemoryBudget {
   readonly #bytes: SharedPlaces;
@@ -59,6 +68,7 @@ export class MemoryBudget {
       },
       giveBack,
       close,
+      [Symbol.dispose]: close,
     };
   }
 }

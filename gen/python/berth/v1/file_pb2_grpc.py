@@ -27,9 +27,10 @@ class FileServiceStub(object):
     path is missing); FAILED_PRECONDITION (SANDBOX_NOT_RUNNING, SANDBOX_REPLACED;
     FILE_KIND when a parent in the path is not a directory); PERMISSION_DENIED
     (FILE_PERMISSION, also for a read-only file system); RESOURCE_EXHAUSTED
-    (TOO_MANY_OPERATIONS); ABORTED (SANDBOX_DELETED, SANDBOX_TERMINATED);
-    UNAVAILABLE (ENGINE_UNAVAILABLE, SHUTTING_DOWN), UNAUTHENTICATED,
-    DEADLINE_EXCEEDED or CANCELLED.
+    (TOO_MANY_OPERATIONS, also when the calls have gathered as much as the server
+    has memory for); ABORTED (SANDBOX_DELETED, SANDBOX_TERMINATED); UNAVAILABLE
+    (ENGINE_UNAVAILABLE, SHUTTING_DOWN), UNAUTHENTICATED, DEADLINE_EXCEEDED or
+    CANCELLED.
     """
 
     def __init__(self, channel):
@@ -122,9 +123,10 @@ class FileServiceServicer(object):
     path is missing); FAILED_PRECONDITION (SANDBOX_NOT_RUNNING, SANDBOX_REPLACED;
     FILE_KIND when a parent in the path is not a directory); PERMISSION_DENIED
     (FILE_PERMISSION, also for a read-only file system); RESOURCE_EXHAUSTED
-    (TOO_MANY_OPERATIONS); ABORTED (SANDBOX_DELETED, SANDBOX_TERMINATED);
-    UNAVAILABLE (ENGINE_UNAVAILABLE, SHUTTING_DOWN), UNAUTHENTICATED,
-    DEADLINE_EXCEEDED or CANCELLED.
+    (TOO_MANY_OPERATIONS, also when the calls have gathered as much as the server
+    has memory for); ABORTED (SANDBOX_DELETED, SANDBOX_TERMINATED); UNAVAILABLE
+    (ENGINE_UNAVAILABLE, SHUTTING_DOWN), UNAUTHENTICATED, DEADLINE_EXCEEDED or
+    CANCELLED.
     """
 
     def StatFile(self, request, context):
@@ -404,9 +406,10 @@ class FileService(object):
     path is missing); FAILED_PRECONDITION (SANDBOX_NOT_RUNNING, SANDBOX_REPLACED;
     FILE_KIND when a parent in the path is not a directory); PERMISSION_DENIED
     (FILE_PERMISSION, also for a read-only file system); RESOURCE_EXHAUSTED
-    (TOO_MANY_OPERATIONS); ABORTED (SANDBOX_DELETED, SANDBOX_TERMINATED);
-    UNAVAILABLE (ENGINE_UNAVAILABLE, SHUTTING_DOWN), UNAUTHENTICATED,
-    DEADLINE_EXCEEDED or CANCELLED.
+    (TOO_MANY_OPERATIONS, also when the calls have gathered as much as the server
+    has memory for); ABORTED (SANDBOX_DELETED, SANDBOX_TERMINATED); UNAVAILABLE
+    (ENGINE_UNAVAILABLE, SHUTTING_DOWN), UNAUTHENTICATED, DEADLINE_EXCEEDED or
+    CANCELLED.
     """
 
     @staticmethod

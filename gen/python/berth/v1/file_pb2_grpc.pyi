@@ -48,9 +48,10 @@ class FileServiceStub:
     path is missing); FAILED_PRECONDITION (SANDBOX_NOT_RUNNING, SANDBOX_REPLACED;
     FILE_KIND when a parent in the path is not a directory); PERMISSION_DENIED
     (FILE_PERMISSION, also for a read-only file system); RESOURCE_EXHAUSTED
-    (TOO_MANY_OPERATIONS); ABORTED (SANDBOX_DELETED, SANDBOX_TERMINATED);
-    UNAVAILABLE (ENGINE_UNAVAILABLE, SHUTTING_DOWN), UNAUTHENTICATED,
-    DEADLINE_EXCEEDED or CANCELLED.
+    (TOO_MANY_OPERATIONS, also when the calls have gathered as much as the server
+    has memory for); ABORTED (SANDBOX_DELETED, SANDBOX_TERMINATED); UNAVAILABLE
+    (ENGINE_UNAVAILABLE, SHUTTING_DOWN), UNAUTHENTICATED, DEADLINE_EXCEEDED or
+    CANCELLED.
     """
 
     @_typing.overload
@@ -218,9 +219,10 @@ class FileServiceAsyncStub(FileServiceStub):
     path is missing); FAILED_PRECONDITION (SANDBOX_NOT_RUNNING, SANDBOX_REPLACED;
     FILE_KIND when a parent in the path is not a directory); PERMISSION_DENIED
     (FILE_PERMISSION, also for a read-only file system); RESOURCE_EXHAUSTED
-    (TOO_MANY_OPERATIONS); ABORTED (SANDBOX_DELETED, SANDBOX_TERMINATED);
-    UNAVAILABLE (ENGINE_UNAVAILABLE, SHUTTING_DOWN), UNAUTHENTICATED,
-    DEADLINE_EXCEEDED or CANCELLED.
+    (TOO_MANY_OPERATIONS, also when the calls have gathered as much as the server
+    has memory for); ABORTED (SANDBOX_DELETED, SANDBOX_TERMINATED); UNAVAILABLE
+    (ENGINE_UNAVAILABLE, SHUTTING_DOWN), UNAUTHENTICATED, DEADLINE_EXCEEDED or
+    CANCELLED.
     """
 
     def __init__(self, channel: _aio.Channel) -> None: ...
@@ -384,9 +386,10 @@ class FileServiceServicer(metaclass=_abc_1.ABCMeta):
     path is missing); FAILED_PRECONDITION (SANDBOX_NOT_RUNNING, SANDBOX_REPLACED;
     FILE_KIND when a parent in the path is not a directory); PERMISSION_DENIED
     (FILE_PERMISSION, also for a read-only file system); RESOURCE_EXHAUSTED
-    (TOO_MANY_OPERATIONS); ABORTED (SANDBOX_DELETED, SANDBOX_TERMINATED);
-    UNAVAILABLE (ENGINE_UNAVAILABLE, SHUTTING_DOWN), UNAUTHENTICATED,
-    DEADLINE_EXCEEDED or CANCELLED.
+    (TOO_MANY_OPERATIONS, also when the calls have gathered as much as the server
+    has memory for); ABORTED (SANDBOX_DELETED, SANDBOX_TERMINATED); UNAVAILABLE
+    (ENGINE_UNAVAILABLE, SHUTTING_DOWN), UNAUTHENTICATED, DEADLINE_EXCEEDED or
+    CANCELLED.
     """
 
     @_abc_1.abstractmethod

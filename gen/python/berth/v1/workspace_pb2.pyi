@@ -284,8 +284,9 @@ class GetWorkspaceRequest(_message.Message):
     workspace_id: _builtins.str
     """The workspace's id. Required."""
     measure_size: _builtins.bool
-    """Whether to measure its size again, which reads its whole tree. Default
-    false.
+    """Whether to measure its size again, which reads its whole tree. Calls share
+    measurements, with rests in between: one may have to wait for up to 5 s, or
+    as long as the last measurement took, before its own begins. Default false.
     """
     def __init__(
         self,

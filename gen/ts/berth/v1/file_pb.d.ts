@@ -1549,9 +1549,10 @@ export declare const FileChangeTypeSchema: GenEnum<FileChangeType>;
  * path is missing); FAILED_PRECONDITION (SANDBOX_NOT_RUNNING, SANDBOX_REPLACED;
  * FILE_KIND when a parent in the path is not a directory); PERMISSION_DENIED
  * (FILE_PERMISSION, also for a read-only file system); RESOURCE_EXHAUSTED
- * (TOO_MANY_OPERATIONS); ABORTED (SANDBOX_DELETED, SANDBOX_TERMINATED);
- * UNAVAILABLE (ENGINE_UNAVAILABLE, SHUTTING_DOWN), UNAUTHENTICATED,
- * DEADLINE_EXCEEDED or CANCELLED.
+ * (TOO_MANY_OPERATIONS, also when the calls have gathered as much as the server
+ * has memory for); ABORTED (SANDBOX_DELETED, SANDBOX_TERMINATED); UNAVAILABLE
+ * (ENGINE_UNAVAILABLE, SHUTTING_DOWN), UNAUTHENTICATED, DEADLINE_EXCEEDED or
+ * CANCELLED.
  *
  * @generated from service berth.v1.FileService
  */
