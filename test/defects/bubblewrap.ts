@@ -145,4 +145,18 @@ export const BUBBLEWRAP_DEFECTS: readonly Defect[] = [
       row: "says something without an end",
     },
   },
+  {
+    name: "a pause on bubblewrap waits for a start that does not end, and keeps the sandbox from being deleted",
+    changes: [
+      {
+        file: "src/engine/bubblewrap/sandbox.ts",
+        from: "await untilAborted(Promise.allSettled(this.#starting.keys()), signal);",
+        to: "await untilAborted(Promise.allSettled(this.#starting.keys()), undefined);",
+      },
+    ],
+    test: {
+      file: "test/integration/engine/bubblewrap/starts.test.ts",
+      title: "a pause waits for a start that does not end only until its signal is aborted",
+    },
+  },
 ];

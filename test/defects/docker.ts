@@ -367,4 +367,18 @@ export const DOCKER_DEFECTS: readonly Defect[] = [
       title: "a runtime with a name that every object inherits",
     },
   },
+  {
+    name: "a pause on Docker waits for starts in the container although its caller has left",
+    changes: [
+      {
+        file: "src/engine/docker/start-gate.ts",
+        from: "await untilAborted(Promise.all(starts.keys()), signal);",
+        to: "await untilAborted(Promise.all(starts.keys()), undefined);",
+      },
+    ],
+    test: {
+      file: "test/unit/engine/docker/start-gate.test.ts",
+      title: "a pause that is aborted while it waits for starts leaves nothing behind",
+    },
+  },
 ];

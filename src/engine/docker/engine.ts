@@ -250,7 +250,7 @@ export class DockerEngine implements Engine {
   }
 
   pause(ref: string, signal?: AbortSignal): Promise<void> {
-    return this.#spawner.gate.closed(ref, () => this.#pauses.set(ref, true, signal));
+    return this.#spawner.gate.closed(ref, () => this.#pauses.set(ref, true, signal), signal);
   }
 
   resume(ref: string, signal?: AbortSignal): Promise<void> {

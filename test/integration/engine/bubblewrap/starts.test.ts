@@ -76,3 +76,14 @@ test.each([
   void startSlowly(ref).then((why) => (failed = why));
   await expect.poll(() => failed, { timeout: 20_000 }).toMatch(/^(ENGINE_UNAVAILABLE|TOO_MANY_OPERATIONS)$/);
 });
+
+test("a pause waits for a start that does not end only until its signal is aborted", async () => {
+  const { ref, struck } = await spoiled("pass");
+  void startSlowly(ref);
+  await struck;
+  let failed: unknown;
+  const pausing = engine.pause(ref, AbortSignal.timeout(300));
+  pausing.catch((error: BerthError) => (failed = error.reason));
+  await expect.poll(() => failed, { timeout: 20_000 }).toBe("CANCELED");
+  expect(await engine.isPaused(ref)).toBe(false);
+});
