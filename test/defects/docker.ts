@@ -381,4 +381,18 @@ export const DOCKER_DEFECTS: readonly Defect[] = [
       title: "a pause that is aborted while it waits for starts leaves nothing behind",
     },
   },
+  {
+    name: "nothing starts in a container while root there reads the answers of its zygote",
+    changes: [
+      {
+        file: "src/engine/docker/spawn-forked.ts",
+        from: "await untilAborted(Promise.race([pid, end, late]), signal);",
+        to: "await untilAborted(Promise.race([opened.promise, end, late]), signal).then((one) => one ?? pid);",
+      },
+    ],
+    test: {
+      file: "test/integration/engine/docker/zygote.test.ts",
+      title: "whose answers are read by others is replaced by the daemon",
+    },
+  },
 ];

@@ -72,7 +72,7 @@ test.each([
   ["says something without an end", `while True: os.write(pipe, b"x" * 65536)`],
 ])("a start fails whose shell %s, although its pipes stay open", async (_, say) => {
   const { ref } = await spoiled(say);
-  let failed: unknown;
+  let failed: unknown = "it goes on";
   void startSlowly(ref).then((why) => (failed = why));
   await expect.poll(() => failed, { timeout: 20_000 }).toMatch(/^(ENGINE_UNAVAILABLE|TOO_MANY_OPERATIONS)$/);
 });
