@@ -395,4 +395,18 @@ export const DOCKER_DEFECTS: readonly Defect[] = [
       title: "whose answers are read by others is replaced by the daemon",
     },
   },
+  {
+    name: "the pipes of a container that somebody has renamed are removed at the next start of the service",
+    changes: [
+      {
+        file: "src/engine/docker/engine.ts",
+        from: "(Mounts ?? []).map(({ Source }) => [Source, Id])",
+        to: "(Mounts ?? []).map(({ Source }) => [`${this.#options.pipesDir}${containers.find((one) => one.Id === Id)?.Names[0]}`, Id, Source])",
+      },
+    ],
+    test: {
+      file: "test/integration/engine/docker/pipes.test.ts",
+      title: "are found again although the operator has renamed their container",
+    },
+  },
 ];

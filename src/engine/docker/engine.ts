@@ -493,10 +493,11 @@ export class DockerEngine implements Engine {
 
   /** Recovers the pipes of containers from an earlier run of the service. */
   async #recoverPipes(containers: readonly ContainerInfo[]): Promise<void> {
-    const names = new Map(containers.map(({ Id, Names: [name = ""] }) => [name.slice(1), Id]));
-    for (const name of (await this.#pipes?.recover(new Set(names.keys()))) ?? []) {
-      this.#spawner.add(names.get(name) ?? "", name);
-    }
+    // Not by the containers' names, which the operator can change. Podman may list no mounts.
+    const mounted = new Map(
+      containers.flatMap(({ Id, Mounts }) => (Mounts ?? []).map(({ Source }) => [Source, Id])),
+    );
+    for (const [name, id] of (await this.#pipes?.recover(mounted)) ?? []) this.#spawner.add(id, name);
     for (const { Id: id } of containers) if (!this.#spawner.has(id)) this.#spawner.add(id, undefined);
   }
 
