@@ -605,4 +605,18 @@ export const PROCESS_DEFECTS: readonly Defect[] = [
       title: "a program that writes to both streams in turn fills the heads with some ten thousand writes",
     },
   },
+  {
+    name: "a signal to a group of thousands of processes blocks the event loop",
+    changes: [
+      {
+        file: "src/engine/outside/control.ts",
+        from: "return this.#send(group, signal);",
+        to: "return group.filter((one) => signalProcess(this.#parts.scope, one, signal)).length > 0;",
+      },
+    ],
+    test: {
+      file: "test/unit/engine/outside/control.test.ts",
+      title: "a process group of thousands gets a signal with turns of the event loop in between",
+    },
+  },
 ];
