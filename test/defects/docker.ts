@@ -409,4 +409,32 @@ export const DOCKER_DEFECTS: readonly Defect[] = [
       title: "are found again although the operator has renamed their container",
     },
   },
+  {
+    name: "one container that Docker cannot inspect makes the engine unavailable",
+    changes: [
+      {
+        file: "src/engine/docker/engine.ts",
+        from: "if (answerTo(error) === undefined && !hadNoAnswer(error)) throw error;",
+        to: "void hadNoAnswer;\n      throw error;",
+      },
+    ],
+    test: {
+      file: "test/integration/engine/docker/daemon.test.ts",
+      title: "how a container ended keeps no other container from being listed",
+    },
+  },
+  {
+    name: "a running process counts as lost because Docker once did not say how it is",
+    changes: [
+      {
+        file: "src/engine/docker/exec.ts",
+        from: "const mayFail = outputEnded !== undefined && !endSeen;",
+        to: "const mayFail = false;",
+      },
+    ],
+    test: {
+      file: "test/integration/engine/docker/daemon.test.ts",
+      title: "how a process ended does not end it",
+    },
+  },
 ];

@@ -49,7 +49,7 @@ import {
 } from "./containers.ts";
 import { Daemon } from "./daemon.ts";
 import { Egress } from "./egress.ts";
-import { answerTo } from "./errors.ts";
+import { answerTo, hadNoAnswer } from "./errors.ts";
 import { ended, watchEvents } from "./events.ts";
 import { Images } from "./images.ts";
 import { daemonOpenFilesLimit, readInfo, requireCapabilities, requireLimits } from "./info.ts";
@@ -528,7 +528,10 @@ export class DockerEngine implements Engine {
         : ended(state.ExitCode, state.OOMKilled);
     } catch (error) {
       if (hasReason(error, "SANDBOX_TERMINATED")) return undefined;
-      throw error;
+      // Docker may be unable to inspect this one, and to answer everything else.
+      if (answerTo(error) === undefined && !hadNoAnswer(error)) throw error;
+      this.#options.logger.warn({ ref, err: error }, "Docker cannot inspect a container that has ended");
+      return { exitCode: -1, outOfMemory: false, cause: "Docker does not say how it ended" };
     }
   }
 
