@@ -619,4 +619,33 @@ export const PROCESS_DEFECTS: readonly Defect[] = [
       title: "a process group of thousands gets a signal with turns of the event loop in between",
     },
   },
+  {
+    name: "a prestarted shell that nobody needs any more keeps its pipes for as long as it is stopped",
+    changes: [
+      {
+        file: "src/processes/shell/prestarted-shells.ts",
+        from: "    this.#spawned.close();\n",
+        to: "    this.#spawned.closeStdin();\n",
+      },
+    ],
+    test: {
+      file: "test/integration/processes/shell/unneeded-shells.test.ts",
+      title:
+        "the pipes of a prestarted shell that nobody needs any more count as orphaned if it does not end",
+    },
+  },
+  {
+    name: "a lane that nobody needs any more keeps its pipes for as long as it is stopped",
+    changes: [
+      {
+        file: "src/processes/shell/lane-pool.ts",
+        from: "oldest.lane.discard();",
+        to: "oldest.lane.spawned.closeStdin();",
+      },
+    ],
+    test: {
+      file: "test/integration/processes/shell/unneeded-shells.test.ts",
+      title: "the pipes of a lane that nobody needs any more count as orphaned if it does not end",
+    },
+  },
 ];

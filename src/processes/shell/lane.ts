@@ -259,12 +259,7 @@ export class Lane implements Leader {
     this.#owner.parked(this);
   }
 
-  /** Lets an idle lane's shell end by itself. */
-  retire(): void {
-    this.spawned.closeStdin();
-  }
-
-  /** Discards the lane without ending what runs in it. */
+  /** Discards the lane without ending what runs in it. An idle shell ends by itself, unless it is kept from that. */
   discard(): void {
     this.#die(undefined);
     this.spawned.close();
