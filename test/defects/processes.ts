@@ -648,4 +648,18 @@ export const PROCESS_DEFECTS: readonly Defect[] = [
       title: "the pipes of a lane that nobody needs any more count as orphaned if it does not end",
     },
   },
+  {
+    name: "a lane that dies while it is checked takes one of the sandbox's lanes for good",
+    changes: [
+      {
+        file: "src/processes/shell/lane.ts",
+        from: '      if (lane.state === "dead") throw shellGone("", undefined);\n',
+        to: "",
+      },
+    ],
+    test: {
+      file: "test/unit/processes/shell/lane-pool.test.ts",
+      title: "a lane that dies while it is checked from outside leaves its place to the next",
+    },
+  },
 ];

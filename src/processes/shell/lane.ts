@@ -151,6 +151,8 @@ export class Lane implements Leader {
       const leader = await ready.promise;
       lane = new Lane(spawned, leader, user, owner, outside);
       if (!lane.undumpable) lane.#seclusion = await (await outside)?.seclusion(lane);
+      // It may have died meanwhile, before its owner could know it.
+      if (lane.state === "dead") throw shellGone("", undefined);
       return lane;
     } catch (error) {
       spawned.close();
