@@ -159,4 +159,18 @@ export const BUBBLEWRAP_DEFECTS: readonly Defect[] = [
       title: "a pause waits for a start that does not end only until its signal is aborted",
     },
   },
+  {
+    name: "a shell on the host that never reports its start is expected for ever",
+    changes: [
+      {
+        file: "src/engine/bubblewrap/launcher.ts",
+        from: "      fail(error as Error);\n      throw error;",
+        to: "      throw error;",
+      },
+    ],
+    test: {
+      file: "test/integration/engine/bubblewrap/launcher.test.ts",
+      title: "a shell that never reports its start is forgotten when its caller leaves",
+    },
+  },
 ];

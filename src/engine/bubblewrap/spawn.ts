@@ -97,16 +97,16 @@ async function startAttendant(
   { launcher }: SpawnParts,
   signal: AbortSignal | undefined,
 ): Promise<Started> {
-  const starting = launcher.start(args);
-  const failed = Promise.withResolvers<never>();
-  const late = new Error("the sandbox could not be entered");
-  const timer = setTimeout(() => failed.reject(late), ENTER_MS);
-  const unwatch = sandbox.onEnd(() => failed.reject(terminated()));
+  const failed = new AbortController();
+  const doing = "starting a process";
+  const late = translateError(new Error("the sandbox could not be entered"), doing);
+  const timer = setTimeout(() => failed.abort(late), ENTER_MS);
+  const unwatch = sandbox.onEnd(() => failed.abort(terminated()));
   try {
-    return await untilAborted(Promise.race([starting, failed.promise]), signal);
+    const limit = signal === undefined ? failed.signal : AbortSignal.any([signal, failed.signal]);
+    return await launcher.start(args, limit);
   } catch (error) {
-    starting.then((attendant) => giveUp(openStreams(attendant, { stdin: false }))).catch(() => {});
-    throw translateError(error, "starting a process");
+    throw translateError(error, doing);
   } finally {
     clearTimeout(timer);
     unwatch();

@@ -1,5 +1,7 @@
-import { expect, test } from "vitest";
+import { setTimeout as sleep } from "node:timers/promises";
+import { expect, onTestFinished, test, vi } from "vitest";
 import type { BerthError } from "../../../../src/base/errors.ts";
+import { Reports } from "../../../../src/engine/bubblewrap/launcher.ts";
 import { spec } from "../docker/support.ts";
 import { useBubblewrap } from "./support.ts";
 
@@ -86,4 +88,20 @@ test("a pause waits for a start that does not end only until its signal is abort
   pausing.catch((error: BerthError) => (failed = error.reason));
   await expect.poll(() => failed, { timeout: 20_000 }).toBe("CANCELED");
   expect(await engine.isPaused(ref)).toBe(false);
+});
+
+test("starts during which their sandbox ends leave nothing that is waited for", async () => {
+  const expecting = vi.spyOn(Reports.prototype, "expect");
+  onTestFinished(() => expecting.mockRestore());
+  for (let i = 0; i < 20; i++) {
+    const { ref } = await engine.create(spec());
+    const start = () => engine.spawn(ref, { argv: ["true"], stdin: false }, NOBODY_LISTENS);
+    const starts = Promise.allSettled([start(), start(), start()]);
+    // Somewhere in the course of the starts.
+    await sleep(i % 10);
+    await engine.remove(ref);
+    await starts;
+  }
+  const [reports] = expecting.mock.contexts as unknown as Reports[];
+  await expect.poll(() => reports?.expected, { timeout: 20_000 }).toBe(0);
 });
