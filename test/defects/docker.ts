@@ -437,4 +437,18 @@ export const DOCKER_DEFECTS: readonly Defect[] = [
       title: "how a process ended does not end it",
     },
   },
+  {
+    name: "a claim with less memory than a warm sandbox uses fails instead of being cold",
+    changes: [
+      {
+        file: "src/engine/docker/engine.ts",
+        from: 'throw answerTo(error)?.text.includes("unable to set memory limit") ? usesMore(error) : error;',
+        to: "void usesMore;\n        throw error;",
+      },
+    ],
+    test: {
+      file: "test/integration/engine/docker/lifecycle.test.ts",
+      title: "a limit of memory below what a sandbox uses is impossible for it, or in force",
+    },
+  },
 ];

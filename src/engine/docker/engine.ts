@@ -274,14 +274,18 @@ export class DockerEngine implements Engine {
     requireLimits(resources, (this.#info ?? (await this.info(signal))).capabilities);
     const limits = resourceLimits(resources);
     const isPodman = await this.#daemon.isPodman();
-    await this.#daemon.call(
-      "changing a container's limits",
-      (docker, abortSignal) =>
-        isPodman
-          ? updateInPodman(docker, ref, limits, abortSignal)
-          : docker.getContainer(ref).update({ ...limits, abortSignal }),
-      { signal },
-    );
+    await this.#daemon
+      .call(
+        "changing a container's limits",
+        (docker, abortSignal) =>
+          isPodman
+            ? updateInPodman(docker, ref, limits, abortSignal)
+            : docker.getContainer(ref).update({ ...limits, abortSignal }),
+        { signal },
+      )
+      .catch((error: unknown) => {
+        throw answerTo(error)?.text.includes("unable to set memory limit") ? usesMore(error) : error;
+      });
   }
 
   async remove(ref: string, signal?: AbortSignal): Promise<void> {
@@ -564,6 +568,11 @@ export class DockerEngine implements Engine {
       { signal },
     );
   }
+}
+
+/** The error for a limit of memory that the kernel refuses: it cannot free enough of what the sandbox uses. */
+function usesMore(cause: unknown): BerthError {
+  return new BerthError("UNSUPPORTED", "The sandbox uses more memory than its new limit.", { cause });
 }
 
 /** @param owner `uid[:[gid]]`; empty: root. */
