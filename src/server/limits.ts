@@ -20,7 +20,10 @@ export interface RpcLimits {
   readonly maxReceivingBytes: number;
   /** Open connections. Further ones are closed at once. */
   readonly maxConnections: number;
-  /** Concurrent calls on one HTTP/2 connection. Clients queue more calls. */
+  /**
+   * Concurrent calls on one connection. Over HTTP/2 clients queue more calls. A connection over HTTP/1 with more requests
+   * that were not answered is closed.
+   */
   readonly maxConcurrentStreams: number;
   /**
    * How long a connection may take from its first byte until its protocol is known, and a new one for its TLS
