@@ -398,6 +398,21 @@ export const WIRE_DEFECTS: readonly Defect[] = [
     },
   },
   {
+    name: "a refusal closes a connection that is not kept while its request arrives",
+    changes: [
+      {
+        file: "src/server/http-message.ts",
+        from: '(!("stream" in response) && response.shouldKeepAlive)',
+        to: '!("stream" in response)',
+      },
+    ],
+    test: {
+      file: "test/unit/server/bad-input.test.ts",
+      title: "a client that does not keep its connection reads the refusal after all of its request: %s",
+      row: "an unknown method",
+    },
+  },
+  {
     name: "a message no longer counts once it has been received",
     changes: [
       {
