@@ -1,6 +1,7 @@
 import type http from "node:http";
 import http2 from "node:http2";
 import { stayOpen } from "../base/async.ts";
+import { dropRest } from "../base/drop-rest.ts";
 
 /** A request of either version of HTTP. */
 export type HttpRequest = http.IncomingMessage | http2.Http2ServerRequest;
@@ -148,11 +149,8 @@ function close(request: HttpRequest, code: number): void {
  * HTTP/1 Node closes a connection that is not kept, and the kernel resets it when more arrives.
  */
 export async function requestEnd(request: HttpRequest, response: HttpResponse): Promise<void> {
-  if (request.complete || (!("stream" in response) && response.shouldKeepAlive)) return;
-  const ended = new AbortController();
-  for (const event of ["end", "close"]) request.once(event, () => ended.abort());
-  request.resume();
-  await stayOpen("stream" in response ? COURTESY_MS : LINGER_MS, ended.signal);
+  if ("stream" in response) await dropRest(request, COURTESY_MS);
+  else if (!response.shouldKeepAlive) await dropRest(request, LINGER_MS);
 }
 
 /** Sends the body of a response, and ends it after its request. */

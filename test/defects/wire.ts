@@ -402,8 +402,8 @@ export const WIRE_DEFECTS: readonly Defect[] = [
     changes: [
       {
         file: "src/server/http-message.ts",
-        from: '(!("stream" in response) && response.shouldKeepAlive)',
-        to: '!("stream" in response)',
+        from: "else if (!response.shouldKeepAlive) await dropRest(request, LINGER_MS);",
+        to: "",
       },
     ],
     test: {

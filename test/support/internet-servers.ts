@@ -61,7 +61,7 @@ function answerTo(query: Buffer): Buffer {
   return Buffer.concat([header, query.subarray(QUESTION_AT, at + 5), ...records]);
 }
 
-/** Returns what it received, redirects, switches protocols, or sends endless data and says to how many. */
+/** Returns what it received, redirects, switches protocols, refuses bodies, or sends endless data and says to how many. */
 const reply: RequestListener = (request, response) => {
   const { pathname, searchParams } = new URL(request.url ?? "", "http://server");
   if (pathname === "/redirect") {
@@ -76,6 +76,10 @@ const reply: RequestListener = (request, response) => {
     response.once("close", () => floods--);
     floods++;
     more();
+  } else if (pathname === "/early") {
+    // Like servers that refuse a body: they drop it, so that their answer arrives.
+    response.writeHead(413, { "Content-Length": 8 }).write("too much");
+    request.resume().once("end", () => response.end());
   } else if (pathname === "/floods") {
     response.end(String(floods));
   } else {
