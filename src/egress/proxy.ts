@@ -197,6 +197,8 @@ export class EgressProxy {
         ...passedOn(upstream.rawHeaders),
         ...["Connection", "close"],
       ]);
+      // The body of a stream of events may begin much later.
+      response.flushHeaders();
       await pipeline(upstream, response, { end: false });
       await end(response);
     } catch (error) {

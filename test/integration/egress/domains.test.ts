@@ -78,6 +78,21 @@ try:
 except OSError as error: print(error)
 `;
 
+/** Reads the head of an answer before the server may send the rest. */
+const HEAD = `
+import http.client
+def get(path):
+    door = http.client.HTTPConnection("127.0.0.1", 3128, timeout=30)
+    door.request("GET", "http://allowed.example" + path)
+    return door.getresponse()
+try:
+    held = get("/held")
+    print(held.status)
+    get("/release")
+    print(held.read().decode())
+except OSError as error: print(error)
+`;
+
 const DOMAINS = [
   "allowed.example",
   "*.allowed.example",
@@ -336,6 +351,10 @@ print(len(open) - lost)`;
     ],
   ])("an answer before the end of the request is read after it: %s", async (_what, url, answer) => {
     expect(await python(POST, url)).toBe(answer);
+  });
+
+  test("the head of an answer does not wait for its body", async () => {
+    expect(await python(HEAD)).toBe("200\nreleased");
   });
 
   test("unread data waits in the kernel, not in the service", async () => {
