@@ -463,9 +463,9 @@ export const WIRE_DEFECTS: readonly Defect[] = [
     name: "one owner's requests take all the memory for requests",
     changes: [
       {
-        file: "src/server/limits.ts",
-        from: "!this.#shares.hasRoomFor(owner, counted)",
-        to: "this.#shares.free < counted",
+        file: "src/base/memory-budget.ts",
+        from: "!this.#bytes.hasRoomFor(owner, counted)",
+        to: "this.#bytes.free < counted",
       },
     ],
     test: {
