@@ -39,7 +39,8 @@ type StreamListener = (
 
 /**
  * How much a client may send before it gets an acknowledgement, per call and per connection. Large, so that uploads do
- * not wait for the round trip.
+ * not wait for the round trip. Node acknowledges to a connection what it has not passed on to its calls, so each of these
+ * may leave this much unread: see `Calls.countUnread`.
  */
 const WINDOW_BYTES = 8 << 20;
 /**

@@ -429,6 +429,15 @@ export const WIRE_DEFECTS: readonly Defect[] = [
     },
   },
   {
+    name: "what arrives of a request and is not read counts nowhere",
+    changes: [{ file: "src/server/server.ts", from: "      calls.countUnread(receiving);\n", to: "" }],
+    test: {
+      file: "test/integration/server/streams.test.ts",
+      title: "%s ends when what arrived of it has no room in memory",
+      row: "an upload that its handler does not read",
+    },
+  },
+  {
     name: "a message that the library serves no longer counts once it has been received",
     changes: [
       {
