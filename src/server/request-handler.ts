@@ -14,6 +14,7 @@ import {
   contentTypeOf,
   dismissLateBody,
   dismissReader,
+  endAfterRequest,
   endResponse,
   type HttpRequest,
   type HttpResponse,
@@ -22,7 +23,6 @@ import {
   peerOf,
   protocolOf,
   type RpcProtocol,
-  requestEnd,
 } from "./http-message.ts";
 import { wantsJsonLines } from "./json-lines.ts";
 import { getMessage, serveByLibrary } from "./library-handler.ts";
@@ -197,10 +197,8 @@ async function sendUnimplemented(
       endResponse(response);
       break;
     case "connect":
-      await requestEnd(request);
-      if (request.aborted) return;
       begin(response, 404, "application/json");
-      endResponse(response, errorToJsonText(error));
+      await endAfterRequest(request, response, errorToJsonText(error));
       break;
   }
 }

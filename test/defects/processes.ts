@@ -25,7 +25,7 @@ export const PROCESS_DEFECTS: readonly Defect[] = [
   {
     name: "memory that a call of RunCommand took is never given back",
     changes: [
-      { file: "src/base/memory-budget.ts", from: '    signal.addEventListener("abort", close);\n', to: "" },
+      { file: "src/base/memory-budget.ts", from: '    signal?.addEventListener("abort", close);\n', to: "" },
     ],
     test: {
       file: "test/unit/base/memory-budget.test.ts",

@@ -213,8 +213,8 @@ export const TENANT_DEFECTS: readonly Defect[] = [
     changes: [
       {
         file: "src/server/server.ts",
-        from: "setInterval(() => calls.recheck(authenticator), RECHECK_MS)",
-        to: "setInterval(() => {}, RECHECK_MS)",
+        from: "      calls.recheck(authenticator);\n",
+        to: "",
       },
     ],
     test: { file: RELOAD, title: "when their token is revoked, and its process is killed" },
