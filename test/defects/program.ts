@@ -192,4 +192,18 @@ export const PROGRAM_DEFECTS: readonly Defect[] = [
       title: "nothing that an error or a remark quotes acts on the terminal, and its lines stay lines",
     },
   },
+  {
+    name: "an argument that is not UTF-8 becomes another one",
+    changes: [
+      {
+        file: "src/cli/program.ts",
+        from: 'arg.includes("\\ufffd")',
+        to: 'arg.includes("\\0")',
+      },
+    ],
+    test: {
+      file: "test/integration/cli/start.test.ts",
+      title: "an argument that is not UTF-8 is refused, and not changed",
+    },
+  },
 ];
