@@ -206,4 +206,15 @@ export const PROGRAM_DEFECTS: readonly Defect[] = [
       title: "an argument that is not UTF-8 is refused, and not changed",
     },
   },
+  {
+    name: "a command about thousands of things uses up the service's connections",
+    changes: [
+      { file: "src/cli/each.ts", from: "const MAX_AT_ONCE = 200;", to: "const MAX_AT_ONCE = 100_000;" },
+    ],
+    test: {
+      file: "test/unit/cli/each.test.ts",
+      title:
+        "a command about thousands of things takes turns, and does not use up the connections of a service",
+    },
+  },
 ];
