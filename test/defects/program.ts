@@ -217,4 +217,15 @@ export const PROGRAM_DEFECTS: readonly Defect[] = [
         "a command about thousands of things takes turns, and does not use up the connections of a service",
     },
   },
+  {
+    name: "a long list ends the program",
+    changes: [
+      {
+        file: "src/cli/format.ts",
+        from: 'lines.reduce((most, cells) => Math.max(most, (cells[column] ?? "").length), 0)',
+        to: 'Math.max(...lines.map((cells) => (cells[column] ?? "").length))',
+      },
+    ],
+    test: { file: "test/unit/cli/format.test.ts", title: "a table may have hundreds of thousands of lines" },
+  },
 ];
