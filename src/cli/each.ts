@@ -39,13 +39,15 @@ async function onEach(
   const one = async (id: string): Promise<void> => {
     try {
       const result = await act(client, id, signal);
-      if (flags.json) await writeJson(io.stdout, result);
-      else await write(io.stdout, `${id}\n`);
+      if (flags.json) await writeJson(io.stdout, result, signal);
+      else await write(io.stdout, `${id}\n`, signal);
     } catch (error) {
       if (signal.aborted) throw error;
       const failure = await explainedFailure(error, client.address, EXIT.failed);
       if (!(failure instanceof Failed)) throw error;
-      if (flags.json) await writeJson(io.stdout, { [name]: id, ...failed, error: failure.message });
+      if (flags.json) {
+        await writeJson(io.stdout, { [name]: id, ...failed, error: failure.message }, signal);
+      }
       failures.set(id, failure);
     }
   };

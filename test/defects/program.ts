@@ -228,4 +228,18 @@ export const PROGRAM_DEFECTS: readonly Defect[] = [
     ],
     test: { file: "test/unit/cli/format.test.ts", title: "a table may have hundreds of thousands of lines" },
   },
+  {
+    name: "Ctrl-C does not end a command about several things whose output nobody reads",
+    changes: [
+      {
+        file: "src/cli/each.ts",
+        from: "if (flags.json) await writeJson(io.stdout, result, signal);",
+        to: "if (flags.json) await writeJson(io.stdout, result);",
+      },
+    ],
+    test: {
+      file: "test/integration/cli/slow-reader.test.ts",
+      title: "an interrupt ends a command whose output nobody reads",
+    },
+  },
 ];

@@ -142,10 +142,11 @@ function cancelCommand(host: CommandHost): Command {
     .action(
       host.action(async (runId: string, flags: ClientFlags) =>
         withClient(host, flags, EXIT.failed, async (client) => {
-          const { run } = await client.runs.cancelRun({ runId }, { signal: host.interrupts.signal });
+          const { signal } = host.interrupts;
+          const { run } = await client.runs.cancelRun({ runId }, { signal });
           if (flags.json) {
             const answer = create(GetRunResponseSchema, run ? { run } : {});
-            await writeJson(host.io.stdout, messageJson(GetRunResponseSchema, answer));
+            await writeJson(host.io.stdout, messageJson(GetRunResponseSchema, answer), signal);
           } else if (run) await write(host.io.stdout, `${run.runId} ${stateOf(run)}\n`);
           return EXIT.ok;
         }),
