@@ -242,4 +242,18 @@ export const PROGRAM_DEFECTS: readonly Defect[] = [
       title: "an interrupt ends a command whose output nobody reads",
     },
   },
+  {
+    name: "berth doctor waits for a Docker that hangs, whatever signal it gets",
+    changes: [
+      {
+        file: "src/cli/commands/doctor.ts",
+        from: 'config.engine === "kubernetes" ? diagnosis',
+        to: 'config.engine !== "bubblewrap" ? diagnosis',
+      },
+    ],
+    test: {
+      file: "test/integration/cli/doctor.test.ts",
+      title: "Ctrl-C ends the wait for a daemon that does not answer",
+    },
+  },
 ];
