@@ -517,4 +517,37 @@ export const CLIENT_DEFECTS: readonly Defect[] = [
       title: "presents a certificate to a service that requires one",
     },
   },
+  {
+    name: "an upload is cut off by the time of one call",
+    changes: [
+      {
+        file: "clients/typescript/src/connection.ts",
+        from: "call(messages(), options), signal, NO_LIMIT)",
+        to: "call(messages(), options), signal)",
+      },
+    ],
+    test: { file: UNIT, title: "an upload may take longer than one call may" },
+  },
+  {
+    name: "a create whose signal was aborted before is made, to be undone",
+    changes: [
+      {
+        file: "clients/typescript/src/connection.ts",
+        from: "    signal?.throwIfAborted();\n    if (this.#closing)",
+        to: "    if (this.#closing)",
+      },
+    ],
+    test: { file: UNIT, title: "because its signal was aborted before" },
+  },
+  {
+    name: "a create that begins while its client is being closed stays",
+    changes: [
+      {
+        file: "clients/typescript/src/connection.ts",
+        from: "    if (this.#closing) throw clientClosed();\n",
+        to: "",
+      },
+    ],
+    test: { file: UNIT, title: "because its client is being closed" },
+  },
 ];
