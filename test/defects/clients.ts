@@ -550,4 +550,46 @@ export const CLIENT_DEFECTS: readonly Defect[] = [
     ],
     test: { file: UNIT, title: "because its client is being closed" },
   },
+  {
+    name: "a create that begins while its Python client is being closed stays",
+    changes: [
+      {
+        file: "clients/python/src/berth/_async/transport.py",
+        from: "        if self._closed:\n            raise _closed()\n        making",
+        to: "        making",
+      },
+    ],
+    test: {
+      file: "test/integration/clients/python.test.ts",
+      title: "passes its tests with the newest grpcio and protobuf that it accepts",
+    },
+  },
+  {
+    name: "a create that a thread begins while its Python client is being closed stays",
+    changes: [
+      {
+        file: "clients/python/src/berth/_sync/transport.py",
+        from: "            if self._closed:\n                raise _closed()\n            made = create()",
+        to: "            made = create()",
+      },
+    ],
+    test: {
+      file: "test/integration/clients/python.test.ts",
+      title: "passes its tests with the newest grpcio and protobuf that it accepts",
+    },
+  },
+  {
+    name: "what a thread creates has no request id until it is made",
+    changes: [
+      {
+        file: "clients/python/src/berth/_sync/sandbox.py",
+        from: "request_id=\"\" if sandbox_id else uuid.uuid4().hex,",
+        to: "request_id=\"\",",
+      },
+    ],
+    test: {
+      file: "test/integration/clients/python.test.ts",
+      title: "passes its tests with the newest grpcio and protobuf that it accepts",
+    },
+  },
 ];

@@ -16,6 +16,7 @@ import uuid
 from collections.abc import AsyncIterator, Coroutine
 from datetime import datetime, timedelta, timezone
 from pathlib import Path, PurePosixPath
+from typing import Any
 
 import pytest
 
@@ -148,6 +149,64 @@ async def test_a_create_in_a_thread_leaves_nothing_when_its_client_is_closed(
     [failure] = await asyncio.gather(making, return_exceptions=True)
     assert await berth.sandboxes.list(labels={"mark": mark}) == []
     assert isinstance(failure, errors.CanceledError)
+
+
+async def test_a_create_that_begins_while_its_client_is_closed_is_refused(
+    address: str, berth: AsyncBerth
+) -> None:
+    mark = uuid.uuid4().hex
+
+    class Open:
+        """What a client waits for when it is closed."""
+
+        def __init__(self) -> None:
+            self.may_end = threading.Event()
+
+        def end(self) -> None:
+            self.may_end.wait(20)
+
+    class AsyncOpen(Open):
+        async def end(self) -> None:
+            await asyncio.to_thread(self.may_end.wait, 20)
+
+    other, sync_other = AsyncBerth(address), Berth(address)
+    await other.sandboxes.stats()
+    await asyncio.to_thread(sync_other.sandboxes.stats)
+    resource, sync_resource = AsyncOpen(), Open()
+    other.transport.adopt(resource)
+    sync_other.transport.adopt(sync_resource)
+    closings = [asyncio.create_task(other.close()), asyncio.create_task(asyncio.to_thread(sync_other.close))]
+    while not (other.transport.closed and sync_other.transport.closed):
+        await asyncio.sleep(0.01)
+    failures = await asyncio.gather(
+        _made(other, mark),
+        other.runs.create(mark),
+        asyncio.to_thread(sync_other.sandboxes.create, labels={"mark": mark}),
+        asyncio.to_thread(sync_other.runs.create, mark),
+        return_exceptions=True,
+    )
+    resource.may_end.set()
+    sync_resource.may_end.set()
+    await asyncio.gather(*closings)
+    assert [type(failure) for failure in failures] == [errors.CanceledError] * 4
+    assert await berth.sandboxes.list(labels={"mark": mark}) == []
+
+
+def test_what_is_created_has_its_request_id_before_another_thread_can_undo_it(
+    sync_berth: Berth, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    transport = sync_berth.transport
+    retried, ids = transport.retried, list[str]()
+
+    def record(method: Any, request: Any, retry_for: float | None = None) -> Any:
+        ids.append(request.request_id)
+        return retried(method, request, retry_for)
+
+    monkeypatch.setattr(transport, "retried", record)
+    with sync_berth.sandboxes.create():
+        sync_berth.runs.delete(sync_berth.runs.create().run_id)
+    created, ran = ids[:2]
+    assert created and ran
 
 
 async def _pending(

@@ -292,6 +292,9 @@ class AsyncTransport:
         self, create: Callable[[], Coroutine[Any, Any, R]], undo: Callable[[], Coroutine[object, object, None]]
     ) -> R:
         """Creates something. If that is canceled, or the client is closed meanwhile, undoes it. `close` waits for that."""
+        # `close` does not know of it, and would leave it behind.
+        if self._closed:
+            raise _closed()
         making = _Making(asyncio.get_running_loop().create_task(create()))
         self.adopt(making)
         try:
