@@ -592,4 +592,18 @@ export const CLIENT_DEFECTS: readonly Defect[] = [
       title: "passes its tests with the newest grpcio and protobuf that it accepts",
     },
   },
+  {
+    name: "a download opens the file that it replaces to others",
+    changes: [
+      {
+        file: "clients/python/src/berth/_async/files.py",
+        from: "part.chmod(stat.S_IMODE(place.stat().st_mode))",
+        to: "pass",
+      },
+    ],
+    test: {
+      file: "test/integration/clients/python.test.ts",
+      title: "passes its tests with the newest grpcio and protobuf that it accepts",
+    },
+  },
 ];

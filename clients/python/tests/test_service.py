@@ -752,6 +752,16 @@ async def test_of_a_file_that_grows_its_beginning_is_uploaded(sandbox: AsyncSand
         writer.join()
 
 
+async def test_a_file_that_a_download_replaces_keeps_its_mode(sandbox: AsyncSandbox, tmp_path: Path) -> None:
+    await sandbox.files.write("file", "new", mode=0o644)
+    target = tmp_path / "private"
+    target.write_text("old")
+    target.chmod(0o600)
+    await sandbox.files.download("file", target)
+    assert target.read_text() == "new"
+    assert stat.S_IMODE(target.stat().st_mode) == 0o600
+
+
 async def test_a_download_goes_where_its_target_leads(sandbox: AsyncSandbox, tmp_path: Path) -> None:
     await sandbox.files.write("file", "new")
     pipe, link, real = tmp_path / "pipe", tmp_path / "link", tmp_path / ("n" * 255)
