@@ -256,4 +256,18 @@ export const PROGRAM_DEFECTS: readonly Defect[] = [
       title: "Ctrl-C ends the wait for a daemon that does not answer",
     },
   },
+  {
+    name: "a watch of a run does not end after the clock was set back",
+    changes: [
+      {
+        file: "src/cli/commands/runs.ts",
+        from: "isNewest ||= time !== undefined",
+        to: "isNewest = time !== undefined",
+      },
+    ],
+    test: {
+      file: "test/unit/cli/runs.test.ts",
+      title: "a run is followed to its newest end, also if the service's clock was set back before it",
+    },
+  },
 ];
