@@ -606,4 +606,18 @@ export const CLIENT_DEFECTS: readonly Defect[] = [
       title: "passes its tests with the newest grpcio and protobuf that it accepts",
     },
   },
+  {
+    name: "AgentFlow's Sandbox reads its token file again",
+    changes: [
+      {
+        file: "clients/python/src/berth/agentflow.py",
+        from: "transport = Transport(self._endpoint, _RETRY_S)",
+        to: "transport = Transport(endpoint(self.server_url, None, None, None), _RETRY_S)",
+      },
+    ],
+    test: {
+      file: "test/integration/clients/python.test.ts",
+      title: "passes its tests with the newest grpcio and protobuf that it accepts",
+    },
+  },
 ];
