@@ -620,4 +620,32 @@ export const CLIENT_DEFECTS: readonly Defect[] = [
       title: "passes its tests with the newest grpcio and protobuf that it accepts",
     },
   },
+  {
+    name: "a Python client that is closed ends one thing after another",
+    changes: [
+      {
+        file: "clients/python/src/berth/_async/transport.py",
+        from: "await asyncio.gather(*(resource.end() for resource in self._open))",
+        to: "for resource in list(self._open):\n            await resource.end()",
+      },
+    ],
+    test: {
+      file: "test/integration/clients/python.test.ts",
+      title: "passes its tests with the newest grpcio and protobuf that it accepts",
+    },
+  },
+  {
+    name: "a download goes on after its client was closed",
+    changes: [
+      {
+        file: "clients/python/src/berth/_async/files.py",
+        from: "is_broken(error) and not self._transport.closed else",
+        to: "is_broken(error) else",
+      },
+    ],
+    test: {
+      file: "test/integration/clients/python.test.ts",
+      title: "passes its tests with the newest grpcio and protobuf that it accepts",
+    },
+  },
 ];

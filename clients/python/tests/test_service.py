@@ -156,25 +156,25 @@ async def test_a_create_that_begins_while_its_client_is_closed_is_refused(
 ) -> None:
     mark = uuid.uuid4().hex
 
+    may_end = threading.Event()
+
     class Open:
         """What a client waits for when it is closed."""
 
-        def __init__(self) -> None:
-            self.may_end = threading.Event()
-
         def end(self) -> None:
-            self.may_end.wait(20)
+            may_end.wait(20)
 
-    class AsyncOpen(Open):
+    class AsyncOpen:
+        """The same for asyncio."""
+
         async def end(self) -> None:
-            await asyncio.to_thread(self.may_end.wait, 20)
+            await asyncio.to_thread(may_end.wait, 20)
 
     other, sync_other = AsyncBerth(address), Berth(address)
     await other.sandboxes.stats()
     await asyncio.to_thread(sync_other.sandboxes.stats)
-    resource, sync_resource = AsyncOpen(), Open()
-    other.transport.adopt(resource)
-    sync_other.transport.adopt(sync_resource)
+    other.transport.adopt(AsyncOpen())
+    sync_other.transport.adopt(Open())
     closings = [asyncio.create_task(other.close()), asyncio.create_task(asyncio.to_thread(sync_other.close))]
     while not (other.transport.closed and sync_other.transport.closed):
         await asyncio.sleep(0.01)
@@ -185,8 +185,7 @@ async def test_a_create_that_begins_while_its_client_is_closed_is_refused(
         asyncio.to_thread(sync_other.runs.create, mark),
         return_exceptions=True,
     )
-    resource.may_end.set()
-    sync_resource.may_end.set()
+    may_end.set()
     await asyncio.gather(*closings)
     assert [type(failure) for failure in failures] == [errors.CanceledError] * 4
     assert await berth.sandboxes.list(labels={"mark": mark}) == []

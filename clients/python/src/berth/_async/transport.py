@@ -339,8 +339,7 @@ class AsyncTransport:
     async def close(self) -> None:
         """Ends what is open, then the connection. Idempotent."""
         self._closed = True
-        for resource in list(self._open):
-            await resource.end()
+        await asyncio.gather(*(resource.end() for resource in self._open))
         if self._tasks:
             await asyncio.gather(*self._tasks, return_exceptions=True)
         made, self._made = self._made, None

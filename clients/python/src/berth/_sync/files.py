@@ -207,7 +207,7 @@ class Files:
                 continue
             except BerthError as error:
                 lost = lost or Pauses(self._transport.retry_for)
-                wait = lost.next(error) if is_broken(error) else None
+                wait = lost.next(error) if is_broken(error) and not self._transport.closed else None
                 if wait is None:
                     raise
             finally:
