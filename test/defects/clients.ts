@@ -583,8 +583,8 @@ export const CLIENT_DEFECTS: readonly Defect[] = [
     changes: [
       {
         file: "clients/python/src/berth/_sync/sandbox.py",
-        from: "request_id=\"\" if sandbox_id else uuid.uuid4().hex,",
-        to: "request_id=\"\",",
+        from: 'request_id="" if sandbox_id else uuid.uuid4().hex,',
+        to: 'request_id="",',
       },
     ],
     test: {
@@ -641,6 +641,48 @@ export const CLIENT_DEFECTS: readonly Defect[] = [
         file: "clients/python/src/berth/_async/files.py",
         from: "is_broken(error) and not self._transport.closed else",
         to: "is_broken(error) else",
+      },
+    ],
+    test: {
+      file: "test/integration/clients/python.test.ts",
+      title: "passes its tests with the newest grpcio and protobuf that it accepts",
+    },
+  },
+  {
+    name: "a token file is not found where the program has changed its directory",
+    changes: [
+      {
+        file: "clients/typescript/src/profile.ts",
+        from: "const place = path.resolve(file);",
+        to: "const place = file;",
+      },
+    ],
+    test: {
+      file: UNIT,
+      title: "the files of a token and a certificate are found wherever the program works later",
+    },
+  },
+  {
+    name: "a certificate's file is not found where the program has changed its directory",
+    changes: [
+      {
+        file: "clients/typescript/src/client-certificate.ts",
+        from: "{ ...source, file: path.resolve(source.file) }",
+        to: "source",
+      },
+    ],
+    test: {
+      file: UNIT,
+      title: "the files of a token and a certificate are found wherever the program works later",
+    },
+  },
+  {
+    name: "a token file is not found where the Python program has changed its directory",
+    changes: [
+      {
+        file: "clients/python/src/berth/_profile.py",
+        from: "place = os.path.abspath(file)",
+        to: "place = file",
       },
     ],
     test: {

@@ -1,5 +1,5 @@
 import { createReadStream } from "node:fs";
-import { mkdir, mkdtemp, rm, writeFile } from "node:fs/promises";
+import { copyFile, mkdir, mkdtemp, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import path from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
@@ -15,6 +15,7 @@ import {
 import { describe, expect, onTestFinished, test } from "vitest";
 import { parseAddress } from "../../../clients/typescript/src/address.ts";
 import { BerthClient } from "../../../clients/typescript/src/client.ts";
+import { keyPairOf } from "../../../clients/typescript/src/client-certificate.ts";
 import type { ClientSettings } from "../../../clients/typescript/src/connection.ts";
 import { duration } from "../../../clients/typescript/src/convert.ts";
 import { nameOf } from "../../../clients/typescript/src/enum-name.ts";
@@ -29,6 +30,7 @@ import { ExitCause, OutputStream, ProcessService } from "../../../clients/typesc
 import { RunService } from "../../../clients/typescript/src/v1/run_pb.js";
 import { SandboxSchema, SandboxService } from "../../../clients/typescript/src/v1/sandbox_pb.js";
 import { SandboxState } from "../../../gen/ts/berth/v1/sandbox_pb.js";
+import { makeCertificate } from "../../support/certificate.ts";
 
 test.each([
   ["127.0.0.1:7070", false, "http://127.0.0.1:7070"],
@@ -67,6 +69,27 @@ test("a byte order mark before profiles and tokens is ignored", async () => {
   expect(tokenOf({ profile: "inline" })).toBe("berth_inline");
   expect(tokenOf({ profile: "file" })).toBe("berth_inside");
   expect(tokenOf({ tokenFile: token })).toBe("berth_inside");
+});
+
+test("the files of a token and a certificate are found wherever the program works later", async () => {
+  const place = await mkdtemp(path.join(tmpdir(), "berth-token-"));
+  onTestFinished(() => rm(place, { recursive: true }));
+  const put = async (name: string) => {
+    const { cert, key } = await makeCertificate(place, name);
+    await writeFile(path.join(place, "token"), name);
+    await Promise.all([copyFile(cert, path.join(place, "cert")), copyFile(key, path.join(place, "key"))]);
+  };
+  const before = process.cwd();
+  onTestFinished(() => process.chdir(before));
+  process.chdir(place);
+  await put("old");
+  const { token } = findAccess({ tokenFile: "token" }, {});
+  const pair = keyPairOf({ name: "cert", file: "cert" }, { name: "key", file: "key" });
+  const { cert } = pair();
+  process.chdir("/");
+  await put("renewed");
+  expect(token()).toBe("renewed");
+  expect(pair().cert).not.toBe(cert);
 });
 
 test("a duration is a number of milliseconds, or omitted", () => {
