@@ -270,4 +270,32 @@ export const PROGRAM_DEFECTS: readonly Defect[] = [
       title: "a run is followed to its newest end, also if the service's clock was set back before it",
     },
   },
+  {
+    name: "the sessions of an empty worker are those of every worker",
+    changes: [
+      {
+        file: "src/cli/commands/session.ts",
+        from: 'workerId: idValue("--worker", flags.worker), resourceTypes',
+        to: 'workerId: flags.worker ?? "", resourceTypes',
+      },
+    ],
+    test: {
+      file: "test/unit/cli/command-lines.test.ts",
+      title: "an empty worker, as of a variable that is not set, does not mean every worker",
+    },
+  },
+  {
+    name: "a screenshot is written between the lines of JSON",
+    changes: [
+      {
+        file: "src/cli/commands/tool.ts",
+        from: 'if (flags.json && flags.output === "-") {',
+        to: 'if (flags.json && flags.output === "") {',
+      },
+    ],
+    test: {
+      file: "test/unit/cli/command-lines.test.ts",
+      title: "binary data does not get between the lines of JSON",
+    },
+  },
 ];
