@@ -126,7 +126,7 @@ export function workerCommand(name: string): Command {
 
 /** The worker whose sessions a command is about. */
 export function workerOf(flags: WorkerFlags, env: NodeJS.ProcessEnv): string {
-  return flags.worker ?? (env.BERTH_WORKER || "default");
+  return idValue("--worker", flags.worker) ?? (env.BERTH_WORKER || "default");
 }
 
 /** Parses a flag's value as a JSON object. */
