@@ -75,8 +75,9 @@ export function unknownField(desc: DescMessage, json: unknown): BerthError | und
 
 /** Other values of a wrong type are left to the parser. */
 function inMessage(desc: DescMessage, json: unknown, path: string): BerthError | undefined {
-  if (desc.typeName === DURATION && typeof json !== "object" && !isDurationText(json))
-    return noDuration(json, path);
+  const text = TEXTS.get(desc.typeName);
+  if (text !== undefined && json !== null && !(typeof json === "string" && text.form.test(json)))
+    return noSuchText(text.what, json, path);
   // Types such as Struct and Timestamp have their own JSON form.
   if (desc.typeName.startsWith("google.protobuf.")) return undefined;
   if (!isObject(json)) return path === "" || json === null ? undefined : noObject(desc, json, path);
@@ -127,25 +128,42 @@ function noSuchName(
   );
 }
 
-const DURATION = "google.protobuf.Duration";
+/** Messages that are a text in JSON: its form, and what it is. */
+const TEXTS: ReadonlyMap<string, { readonly form: RegExp; readonly what: string }> = new Map([
+  [
+    "google.protobuf.Duration",
+    {
+      form: /^-?\d+(\.\d{1,9})?s$/,
+      what: 'a duration. Give seconds as a text that ends in "s", for instance "300s" or "0.5s".',
+    },
+  ],
+  [
+    "google.protobuf.FieldMask",
+    {
+      form: /^[^_]*$/,
+      what: 'a field mask. Give a text of names in lowerCamelCase, with commas between them, for instance "labels,idleTimeout".',
+    },
+  ],
+]);
 
-function isDurationText(json: unknown): boolean {
-  return typeof json === "string" && /^-?\d+(\.\d{1,9})?s$/.test(json);
+function noSuchText(what: string, json: unknown, path: string): BerthError {
+  const shown = typeof json === "object" ? kindOf(json) : JSON.stringify(json).slice(0, MAX_NAME);
+  return invalidArgument(path.slice(0, MAX_PATH), `${shown} is not ${what}`);
 }
 
-function noDuration(json: unknown, path: string): BerthError {
-  const text = String(JSON.stringify(json)).slice(0, MAX_NAME);
-  return invalidArgument(
-    path.slice(0, MAX_PATH),
-    `${text} is not a duration. Give seconds as a text that ends in "s", for instance "300s" or "0.5s".`,
-  );
+/** What a value of JSON is, in words. */
+function kindOf(json: unknown): string {
+  if (Array.isArray(json)) return "a list";
+  return typeof json === "object" ? "an object" : `a ${typeof json}`;
 }
 
 /** The parser does not say which field it is, and `{"argv": ["ls"]}` is an easy slip. */
 function noObject({ typeName, fields }: DescMessage, json: unknown, path: string): BerthError {
-  const kind = Array.isArray(json) ? "a list" : `a ${typeof json}`;
   const example = `{${fields.map(({ jsonName }) => `"${jsonName}": …`).join(", ")}}`;
-  return invalidArgument(path.slice(0, MAX_PATH), `takes an object of ${typeName}, not ${kind}: ${example}.`);
+  return invalidArgument(
+    path.slice(0, MAX_PATH),
+    `takes an object of ${typeName}, not ${kindOf(json)}: ${example}.`,
+  );
 }
 
 const fieldsByName = new WeakMap<DescMessage, ReadonlyMap<string, DescField>>();

@@ -76,6 +76,14 @@ export const WIRE_DEFECTS: readonly Defect[] = [
     },
   },
   {
+    name: "a field mask in JSON with names that no parser takes has an error that does not say so",
+    changes: [{ file: "src/server/message-check.ts", from: "form: /^[^_]*$/,", to: "form: /^/," }],
+    test: {
+      file: UNKNOWN_FIELDS,
+      title: "what is not a field mask is refused with an example of one",
+    },
+  },
+  {
     name: "bytes of JSON that are not UTF-8 are replaced",
     changes: [
       {

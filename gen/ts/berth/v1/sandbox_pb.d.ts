@@ -729,7 +729,8 @@ export declare type UpdateSandboxRequest = Message<"berth.v1.UpdateSandboxReques
   sandboxId: string;
 
   /**
-   * Which of labels, idle_timeout and max_lifetime to change. Required.
+   * Which of labels, idle_timeout and max_lifetime to change; in JSON a text of
+   * names in lowerCamelCase, such as "labels,idleTimeout". Required.
    *
    * @generated from field: google.protobuf.FieldMask update_mask = 3;
    */
