@@ -92,7 +92,8 @@ function inMessage(desc: DescMessage, json: unknown, path: string): BerthError |
 }
 
 function inField(field: DescField, value: unknown, path: string): BerthError | undefined {
-  if (field.message === undefined && field.enum === undefined) return undefined;
+  if (field.message === undefined && field.enum === undefined && field.scalar !== ScalarType.BYTES)
+    return undefined;
   const list = field.fieldKind === "list";
   if (!list && field.fieldKind !== "map") return inValue(field, value, path);
   if (list ? !Array.isArray(value) : !isObject(value)) return undefined;
@@ -105,10 +106,20 @@ function inField(field: DescField, value: unknown, path: string): BerthError | u
 
 function inValue(field: DescField, value: unknown, path: string): BerthError | undefined {
   if (field.message !== undefined) return inMessage(field.message, value, path);
+  if (field.scalar === ScalarType.BYTES) return inBytes(value, path);
   if (field.enum === undefined || typeof value !== "string") return undefined;
   return field.enum.values.some(({ name }) => name === value)
     ? undefined
     : noSuchName(field.enum, value, path);
+}
+
+/** The parser skips blanks, so it would take `hello world` for other bytes. Lines of base64 may be wrapped. */
+function inBytes(value: unknown, path: string): BerthError | undefined {
+  if (typeof value !== "string" || !value.includes(" ")) return undefined;
+  return invalidArgument(
+    path.slice(0, MAX_PATH),
+    'it holds a blank, so it is not base64. Bytes are base64 in JSON: printf %s "$TEXT" | base64 -w 0',
+  );
 }
 
 function noSuchName(

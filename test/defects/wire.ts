@@ -84,6 +84,17 @@ export const WIRE_DEFECTS: readonly Defect[] = [
     },
   },
   {
+    name: "words in JSON are decoded as if they were base64",
+    changes: [
+      {
+        file: "src/server/message-check.ts",
+        from: "if (field.scalar === ScalarType.BYTES) return inBytes(value, path);",
+        to: "void inBytes;",
+      },
+    ],
+    test: { file: UNKNOWN_FIELDS, title: "plain words are not bytes, and the error says how to send them" },
+  },
+  {
     name: "bytes of JSON that are not UTF-8 are replaced",
     changes: [
       {

@@ -146,6 +146,14 @@ test("what is not a field mask is refused with an example of one", () => {
   for (const known of ["labels,idleTimeout", "", null]) expect(mask(known)).toBeUndefined();
 });
 
+test("plain words are not bytes, and the error says how to send them", () => {
+  const stdin = (text: unknown) => unknownField(ExecRequestSchema, { stdin: text })?.message;
+  expect(stdin("hello world")).toBe(
+    'stdin: it holds a blank, so it is not base64. Bytes are base64 in JSON: printf %s "$TEXT" | base64 -w 0',
+  );
+  for (const base64 of ["aGVsbG8gd29ybGQ=", "aGVs\nbG8", "", null, 5]) expect(stdin(base64)).toBeUndefined();
+});
+
 test.each(["5s", "0.5s", "-1s", null])("%j is a duration", (idleTimeout) => {
   expect(unknownField(CreateSandboxRequestSchema, { spec: { idleTimeout } })).toBeUndefined();
 });
