@@ -92,8 +92,7 @@ function inMessage(desc: DescMessage, json: unknown, path: string): BerthError |
 }
 
 function inField(field: DescField, value: unknown, path: string): BerthError | undefined {
-  if (field.message === undefined && field.enum === undefined && field.scalar !== ScalarType.BYTES)
-    return undefined;
+  if (field.scalar !== undefined && !SCALARS.has(field.scalar)) return undefined;
   const list = field.fieldKind === "list";
   if (!list && field.fieldKind !== "map") return inValue(field, value, path);
   if (list ? !Array.isArray(value) : !isObject(value)) return undefined;
@@ -106,12 +105,18 @@ function inField(field: DescField, value: unknown, path: string): BerthError | u
 
 function inValue(field: DescField, value: unknown, path: string): BerthError | undefined {
   if (field.message !== undefined) return inMessage(field.message, value, path);
-  if (field.scalar === ScalarType.BYTES) return inBytes(value, path);
+  if (field.scalar !== undefined) return SCALARS.get(field.scalar)?.(value, path);
   if (field.enum === undefined || typeof value !== "string") return undefined;
   return field.enum.values.some(({ name }) => name === value)
     ? undefined
     : noSuchName(field.enum, value, path);
 }
+
+/** Checks for texts that the parser takes for something else than they mean. */
+const SCALARS: ReadonlyMap<ScalarType, (value: unknown, path: string) => BerthError | undefined> = new Map([
+  [ScalarType.BYTES, inBytes],
+  [ScalarType.UINT32, inMode],
+]);
 
 /** The parser skips blanks, so it would take `hello world` for other bytes. Lines of base64 may be wrapped. */
 function inBytes(value: unknown, path: string): BerthError | undefined {
@@ -119,6 +124,16 @@ function inBytes(value: unknown, path: string): BerthError | undefined {
   return invalidArgument(
     path.slice(0, MAX_PATH),
     'it holds a blank, so it is not base64. Bytes are base64 in JSON: printf %s "$TEXT" | base64 -w 0',
+  );
+}
+
+/** Of numbers without a sign, requests have only permission bits, which are usually written in octal. */
+function inMode(value: unknown, path: string): BerthError | undefined {
+  if (typeof value !== "string" || !/^0\d/.test(value)) return undefined;
+  const octal = /^0[0-7]{1,10}$/.test(value) ? ` Octal ${value} is ${Number.parseInt(value, 8)}.` : "";
+  return invalidArgument(
+    path.slice(0, MAX_PATH),
+    `${JSON.stringify(value.slice(0, MAX_NAME))} begins with 0, and numbers in JSON are decimal.${octal}`,
   );
 }
 

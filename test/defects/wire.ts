@@ -88,11 +88,22 @@ export const WIRE_DEFECTS: readonly Defect[] = [
     changes: [
       {
         file: "src/server/message-check.ts",
-        from: "if (field.scalar === ScalarType.BYTES) return inBytes(value, path);",
-        to: "void inBytes;",
+        from: "[ScalarType.BYTES, inBytes],",
+        to: "",
       },
     ],
     test: { file: UNKNOWN_FIELDS, title: "plain words are not bytes, and the error says how to send them" },
+  },
+  {
+    name: "an octal mode in JSON is read as decimal",
+    changes: [
+      {
+        file: "src/server/message-check.ts",
+        from: "[ScalarType.UINT32, inMode],",
+        to: "",
+      },
+    ],
+    test: { file: UNKNOWN_FIELDS, title: "an octal mode is refused instead of being read as decimal" },
   },
   {
     name: "bytes of JSON that are not UTF-8 are replaced",

@@ -154,6 +154,15 @@ test("plain words are not bytes, and the error says how to send them", () => {
   for (const base64 of ["aGVsbG8gd29ybGQ=", "aGVs\nbG8", "", null, 5]) expect(stdin(base64)).toBeUndefined();
 });
 
+test("an octal mode is refused instead of being read as decimal", () => {
+  const mode = (given: unknown) => unknownField(WriteFileRequestSchema, { mode: given })?.message;
+  expect(mode("0644")).toBe(
+    'mode: "0644" begins with 0, and numbers in JSON are decimal. Octal 0644 is 420.',
+  );
+  expect(mode("0999")).toBe('mode: "0999" begins with 0, and numbers in JSON are decimal.');
+  for (const decimal of [420, "420", "0", 0, null, "0x1a4"]) expect(mode(decimal)).toBeUndefined();
+});
+
 test.each(["5s", "0.5s", "-1s", null])("%j is a duration", (idleTimeout) => {
   expect(unknownField(CreateSandboxRequestSchema, { spec: { idleTimeout } })).toBeUndefined();
 });
