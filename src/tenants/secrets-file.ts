@@ -4,7 +4,8 @@ import { TokenFileError } from "./token-file.ts";
 
 /** Valid names of secrets. A file with such a name cannot be outside its directory. */
 export const SECRET_NAME = /^[A-Za-z0-9]([A-Za-z0-9._-]{0,251}[A-Za-z0-9])?$/;
-const NAME_FORM = 'is not the name of a secret: 1 to 253 letters, digits, ".", "_" and "-"';
+const NAME_FORM =
+  'is not the name of a secret: 1 to 253 letters, digits, ".", "_" and "-", with a letter or digit at both ends';
 const MAX_SECRETS = 4000;
 /** The longest value in bytes, which still fits into a variable. */
 export const MAX_VALUE_BYTES = 64 * 1024;
@@ -46,7 +47,11 @@ export function parseSecretsFile(text: string, file: string): ReadonlyMap<string
     throw new TokenFileError(`${file}: ${issue?.path.join(".") ?? ""}: ${message}`);
   }
   const values = new Map(Object.entries(parsed.data.secrets));
-  if (values.size > MAX_SECRETS) throw new TokenFileError(`${file}: has more than ${MAX_SECRETS} secrets`);
+  if (values.size > MAX_SECRETS) {
+    throw new TokenFileError(
+      `${file}: has more than ${MAX_SECRETS} secrets; a directory with one file per secret may hold more`,
+    );
+  }
   for (const [name, value] of values) assertUsable(value, `${file}: secrets.${name}`);
   return values;
 }
