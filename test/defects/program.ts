@@ -192,4 +192,12 @@ export const PROGRAM_DEFECTS: readonly Defect[] = [
       title: "nothing that an error or a remark quotes acts on the terminal, and its lines stay lines",
     },
   },
+  {
+    name: "the program does not say how to make a workspace that it did not find",
+    changes: [{ file: "src/cli/failure.ts", from: ". To make one: berth workspace create ID", to: "" }],
+    test: {
+      file: "test/integration/cli/lists.test.ts",
+      title: "a workspace that does not exist is refused with how to make one",
+    },
+  },
 ];
