@@ -279,6 +279,8 @@ test.each([
     0o600,
     /is not the name of a secret: .* with a letter or digit at both ends/,
   ],
+  ["a file without a map", "hush", 0o600, /map\.yaml: is not a map with secrets: {NAME: VALUE}/],
+  ["a key too many", "secrets: {key: hush}\nmore: 1", 0o600, /many\.yaml: there is no key "more" here/],
   [
     "a file of more than 1 MiB",
     `secrets: {key: ${"hush".repeat(1 << 18)}}`,
