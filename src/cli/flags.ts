@@ -133,7 +133,7 @@ export function workerOf(flags: WorkerFlags, env: NodeJS.ProcessEnv): string {
 export function jsonObject(flag: string, text: string): JsonObject {
   const value = json(flag, text);
   if (typeof value === "object" && value !== null && !Array.isArray(value)) return value;
-  throw new UsageError(`${flag}: it is not JSON object; write for instance {"cwd": "/tmp"}`);
+  throw new UsageError(`${flag}: it is not a JSON object; write for instance {"cwd": "/tmp"}`);
 }
 
 /** Parses `NAME=TEXT` and `NAME:=JSON`. The last value of a name counts. */

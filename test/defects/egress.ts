@@ -183,4 +183,18 @@ export const EGRESS_DEFECTS: readonly Defect[] = [
       title: "IPv6 that was turned on for the bridge is turned off before the next sandbox",
     },
   },
+  {
+    name: "credentials of the egress proxy have errors in the words of a parser",
+    changes: [
+      {
+        file: "src/egress/credentials.ts",
+        from: "safeParse(content, IN_PLAIN_WORDS)",
+        to: "safeParse(content)",
+      },
+    ],
+    test: {
+      file: "test/unit/egress/named-secrets.test.ts",
+      title: "a header that is missing is refused in plain words",
+    },
+  },
 ];

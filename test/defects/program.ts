@@ -296,6 +296,11 @@ export const PROGRAM_DEFECTS: readonly Defect[] = [
     test: {
       file: "test/unit/cli/command-lines.test.ts",
       title: "binary data does not get between the lines of JSON",
+    name: "the program does not say how to make a workspace that it did not find",
+    changes: [{ file: "src/cli/failure.ts", from: ". To make one: berth workspace create ID", to: "" }],
+    test: {
+      file: "test/integration/cli/lists.test.ts",
+      title: "a workspace that does not exist is refused with how to make one",
     },
   },
 ];

@@ -390,4 +390,14 @@ export const TENANT_DEFECTS: readonly Defect[] = [
       title: "what bash and python run is a command of the tenant; what code runs is counted where it starts",
     },
   },
+  {
+    name: "a tokens file has errors in the words of a parser",
+    changes: [
+      { file: "src/tenants/token-file.ts", from: "document.toJS(), IN_PLAIN_WORDS", to: "document.toJS()" },
+    ],
+    test: {
+      file: "test/unit/tenants/token-file.test.ts",
+      title: "what is of another type than it should be is refused in plain words",
+    },
+  },
 ];

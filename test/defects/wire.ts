@@ -76,6 +76,36 @@ export const WIRE_DEFECTS: readonly Defect[] = [
     },
   },
   {
+    name: "a field mask in JSON with names that no parser takes has an error that does not say so",
+    changes: [{ file: "src/server/message-check.ts", from: "form: /^[^_]*$/,", to: "form: /^/," }],
+    test: {
+      file: UNKNOWN_FIELDS,
+      title: "what is not a field mask is refused with an example of one",
+    },
+  },
+  {
+    name: "words in JSON are decoded as if they were base64",
+    changes: [
+      {
+        file: "src/server/message-check.ts",
+        from: "[ScalarType.BYTES, inBytes],",
+        to: "",
+      },
+    ],
+    test: { file: UNKNOWN_FIELDS, title: "plain words are not bytes, and the error says how to send them" },
+  },
+  {
+    name: "an octal mode in JSON is read as decimal",
+    changes: [
+      {
+        file: "src/server/message-check.ts",
+        from: "[ScalarType.UINT32, inMode],",
+        to: "",
+      },
+    ],
+    test: { file: UNKNOWN_FIELDS, title: "an octal mode is refused instead of being read as decimal" },
+  },
+  {
     name: "bytes of JSON that are not UTF-8 are replaced",
     changes: [
       {

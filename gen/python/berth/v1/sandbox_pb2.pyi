@@ -1093,7 +1093,9 @@ class UpdateSandboxRequest(_message.Message):
     """The generation the caller expects; a replaced sandbox is refused. Optional."""
     @_builtins.property
     def update_mask(self) -> _field_mask_pb2.FieldMask:
-        """Which of labels, idle_timeout and max_lifetime to change. Required."""
+        """Which of labels, idle_timeout and max_lifetime to change; in JSON a text of
+        names in lowerCamelCase, such as "labels,idleTimeout". Required.
+        """
 
     @_builtins.property
     def labels(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:

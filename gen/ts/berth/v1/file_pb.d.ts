@@ -337,7 +337,8 @@ export declare type MakeDirectoryRequest = Message<"berth.v1.MakeDirectoryReques
   rawPath: Uint8Array;
 
   /**
-   * Permission bits: 0 to 07777 octal. Default 0755. Parents get 0755.
+   * Permission bits: 0 to 07777 octal, in JSON as a decimal number (0755 is 493).
+   * Default 0755. Parents get 0755.
    *
    * @generated from field: optional uint32 mode = 5;
    */
@@ -723,8 +724,8 @@ export declare type WriteFileRequest = Message<"berth.v1.WriteFileRequest"> & {
   data: Uint8Array;
 
   /**
-   * Permission bits: 0 to 07777 octal. Default: those of the existing file,
-   * 0644 for a new one.
+   * Permission bits: 0 to 07777 octal, in JSON as a decimal number (0644 is 420).
+   * Default: those of the existing file, 0644 for a new one.
    *
    * @generated from field: optional uint32 mode = 6;
    */

@@ -729,7 +729,8 @@ export declare type UpdateSandboxRequest = Message<"berth.v1.UpdateSandboxReques
   sandboxId: string;
 
   /**
-   * Which of labels, idle_timeout and max_lifetime to change. Required.
+   * Which of labels, idle_timeout and max_lifetime to change; in JSON a text of
+   * names in lowerCamelCase, such as "labels,idleTimeout". Required.
    *
    * @generated from field: google.protobuf.FieldMask update_mask = 3;
    */
@@ -2158,14 +2159,17 @@ export declare const SandboxService: GenService<{
    * A call that fails leaves nothing behind, nor does a canceled call without a
    * request_id. For calls with a request_id, see CreateSandboxRequest.
    *
-   * Errors: INVALID_ARGUMENT for a bad spec; ALREADY_EXISTS (SANDBOX_EXISTS,
-   * REQUEST_ID_REUSED); RESOURCE_EXHAUSTED (SANDBOX_LIMIT) when the server has
-   * reached its limit of sandboxes (if one is being removed, a create waits up
-   * to 10 s for its place), or (TENANT_QUOTA) when the tenant has reached one of
-   * its quotas, or exceeds that of its workspaces and the spec mounts one;
-   * FAILED_PRECONDITION (IMAGE_UNAVAILABLE, SANDBOX_START_FAILED, UNSUPPORTED);
-   * PERMISSION_DENIED (NOT_ALLOWED) for a host path or a runtime that the
-   * operator did not allow.
+   * Errors: INVALID_ARGUMENT for a bad spec; NOT_FOUND (WORKSPACE_NOT_FOUND) for
+   * a mount of a workspace that does not exist: CreateWorkspace makes one;
+   * ALREADY_EXISTS (SANDBOX_EXISTS, REQUEST_ID_REUSED); RESOURCE_EXHAUSTED
+   * (SANDBOX_LIMIT) when the server has reached its limit of sandboxes (if one
+   * is being removed, a create waits up to 10 s for its place), (TENANT_QUOTA)
+   * when the tenant has reached one of its quotas, or exceeds that of its
+   * workspaces and the spec mounts one, (NO_SPACE) when the engine's disk is
+   * full, or (TOO_MANY_OPERATIONS); FAILED_PRECONDITION (IMAGE_UNAVAILABLE,
+   * SANDBOX_START_FAILED, UNSUPPORTED; WORKSPACE_BROKEN; WORKSPACE_IN_USE while
+   * an import replaces a workspace that the spec mounts); PERMISSION_DENIED
+   * (NOT_ALLOWED) for a host path or a runtime that the operator did not allow.
    *
    * @generated from rpc berth.v1.SandboxService.CreateSandbox
    */

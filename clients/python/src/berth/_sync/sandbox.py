@@ -342,7 +342,8 @@ class Sandboxes:
         `sandbox_id`: an id that you choose. Such a create is not retried if the connection breaks.
 
         Raises ImageUnavailableError, SandboxLimitError, TenantQuotaError, SandboxExistsError, NotAllowedError,
-        InvalidArgumentError, SandboxStartFailedError, UnsupportedError.
+        InvalidArgumentError, SandboxStartFailedError, UnsupportedError, NoSpaceError; for a workspace that it mounts
+        WorkspaceNotFoundError, WorkspaceBrokenError, WorkspaceInUseError.
         """
         spec = SandboxSpec(
             image=image,
