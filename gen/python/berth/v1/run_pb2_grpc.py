@@ -112,11 +112,12 @@ class RunServiceServicer(object):
     """
 
     def CreateRun(self, request, context):
-        """CreateRun creates a run in state IDLE. StartRun creates its sandbox.
+        """CreateRun creates a run in state IDLE. StartRun creates its sandbox, and
+        refuses what the engine or the operator does not allow in sandbox_spec.
 
         Errors: INVALID_ARGUMENT; NOT_FOUND (SANDBOX_NOT_FOUND); ALREADY_EXISTS
         (REQUEST_ID_REUSED); FAILED_PRECONDITION (SANDBOX_NOT_RUNNING,
-        SANDBOX_REPLACED); PERMISSION_DENIED (NOT_ALLOWED).
+        SANDBOX_REPLACED).
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -231,7 +232,7 @@ class RunServiceServicer(object):
     def WatchRun(self, request, context):
         """WatchRun streams the events of a run in the order of their sequence: first
         the kept history after after_sequence, then new events as they happen. It
-        ends when the run is deleted.
+        ends when the run is deleted, or removed because its owner has newer ones.
 
         A watcher that falls behind the kept history gets a trimmed item in place
         of the lost events.

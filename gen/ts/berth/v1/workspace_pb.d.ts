@@ -74,7 +74,8 @@ export declare type Workspace = Message<"berth.v1.Workspace"> & {
   createTime?: Timestamp | undefined;
 
   /**
-   * When its references or its sandbox last changed.
+   * When its references last changed, or EnsureWorkspaceSandbox last created its
+   * sandbox, or StopWorkspaceSandbox removed it.
    *
    * @generated from field: google.protobuf.Timestamp update_time = 8;
    */
