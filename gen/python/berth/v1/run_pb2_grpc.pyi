@@ -47,7 +47,8 @@ class RunServiceStub:
     RESOURCE_EXHAUSTED (NO_SPACE). A ReportStep that ends its run succeeds.
 
     Any RPC may also fail with UNAVAILABLE (SHUTTING_DOWN), UNAUTHENTICATED,
-    DEADLINE_EXCEEDED or CANCELLED.
+    PERMISSION_DENIED (TOKEN_SCOPE), RESOURCE_EXHAUSTED (MESSAGE_TOO_LARGE,
+    TOO_MANY_OPERATIONS), DEADLINE_EXCEEDED or CANCELLED.
     """
 
     @_typing.overload
@@ -170,7 +171,8 @@ class RunServiceAsyncStub(RunServiceStub):
     RESOURCE_EXHAUSTED (NO_SPACE). A ReportStep that ends its run succeeds.
 
     Any RPC may also fail with UNAVAILABLE (SHUTTING_DOWN), UNAUTHENTICATED,
-    DEADLINE_EXCEEDED or CANCELLED.
+    PERMISSION_DENIED (TOKEN_SCOPE), RESOURCE_EXHAUSTED (MESSAGE_TOO_LARGE,
+    TOO_MANY_OPERATIONS), DEADLINE_EXCEEDED or CANCELLED.
     """
 
     def __init__(self, channel: _aio.Channel) -> None: ...
@@ -289,7 +291,8 @@ class RunServiceServicer(metaclass=_abc_1.ABCMeta):
     RESOURCE_EXHAUSTED (NO_SPACE). A ReportStep that ends its run succeeds.
 
     Any RPC may also fail with UNAVAILABLE (SHUTTING_DOWN), UNAUTHENTICATED,
-    DEADLINE_EXCEEDED or CANCELLED.
+    PERMISSION_DENIED (TOKEN_SCOPE), RESOURCE_EXHAUSTED (MESSAGE_TOO_LARGE,
+    TOO_MANY_OPERATIONS), DEADLINE_EXCEEDED or CANCELLED.
     """
 
     @_abc_1.abstractmethod

@@ -743,6 +743,10 @@ class CreateSandboxRequest(_message.Message):
     without an id is canceled. This holds for all RPCs with two exceptions:
     Exec follows on_disconnect, and an upload ends with its caller. A request
     that failed is forgotten: a retry runs it again.
+
+    The id of a request with other parameters is refused with ALREADY_EXISTS
+    (REQUEST_ID_REUSED). If the server has dropped the answer to keep its answers
+    small, a retry fails with FAILED_PRECONDITION (ANSWER_DROPPED).
     """
     sandbox_id: _builtins.str
     """Its id: 1-256 bytes of UTF-8 without control characters. Default: the

@@ -32,7 +32,8 @@ class SandboxServiceStub:
 
     Any RPC may also fail with UNAVAILABLE (ENGINE_UNAVAILABLE while the engine
     does not answer, SHUTTING_DOWN while the server stops), UNAUTHENTICATED,
-    DEADLINE_EXCEEDED or CANCELLED.
+    PERMISSION_DENIED (TOKEN_SCOPE), RESOURCE_EXHAUSTED (MESSAGE_TOO_LARGE,
+    TOO_MANY_OPERATIONS), DEADLINE_EXCEEDED or CANCELLED.
     """
 
     @_typing.overload
@@ -152,7 +153,8 @@ class SandboxServiceAsyncStub(SandboxServiceStub):
 
     Any RPC may also fail with UNAVAILABLE (ENGINE_UNAVAILABLE while the engine
     does not answer, SHUTTING_DOWN while the server stops), UNAUTHENTICATED,
-    DEADLINE_EXCEEDED or CANCELLED.
+    PERMISSION_DENIED (TOKEN_SCOPE), RESOURCE_EXHAUSTED (MESSAGE_TOO_LARGE,
+    TOO_MANY_OPERATIONS), DEADLINE_EXCEEDED or CANCELLED.
     """
 
     def __init__(self, channel: _aio.Channel) -> None: ...
@@ -268,7 +270,8 @@ class SandboxServiceServicer(metaclass=_abc_1.ABCMeta):
 
     Any RPC may also fail with UNAVAILABLE (ENGINE_UNAVAILABLE while the engine
     does not answer, SHUTTING_DOWN while the server stops), UNAUTHENTICATED,
-    DEADLINE_EXCEEDED or CANCELLED.
+    PERMISSION_DENIED (TOKEN_SCOPE), RESOURCE_EXHAUSTED (MESSAGE_TOO_LARGE,
+    TOO_MANY_OPERATIONS), DEADLINE_EXCEEDED or CANCELLED.
     """
 
     @_abc_1.abstractmethod

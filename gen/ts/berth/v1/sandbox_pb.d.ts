@@ -427,6 +427,10 @@ export declare type CreateSandboxRequest = Message<"berth.v1.CreateSandboxReques
    * Exec follows on_disconnect, and an upload ends with its caller. A request
    * that failed is forgotten: a retry runs it again.
    *
+   * The id of a request with other parameters is refused with ALREADY_EXISTS
+   * (REQUEST_ID_REUSED). If the server has dropped the answer to keep its answers
+   * small, a retry fails with FAILED_PRECONDITION (ANSWER_DROPPED).
+   *
    * @generated from field: string request_id = 1;
    */
   requestId: string;
@@ -2148,7 +2152,8 @@ export declare const WaitReasonSchema: GenEnum<WaitReason>;
  *
  * Any RPC may also fail with UNAVAILABLE (ENGINE_UNAVAILABLE while the engine
  * does not answer, SHUTTING_DOWN while the server stops), UNAUTHENTICATED,
- * DEADLINE_EXCEEDED or CANCELLED.
+ * PERMISSION_DENIED (TOKEN_SCOPE), RESOURCE_EXHAUSTED (MESSAGE_TOO_LARGE,
+ * TOO_MANY_OPERATIONS), DEADLINE_EXCEEDED or CANCELLED.
  *
  * @generated from service berth.v1.SandboxService
  */
