@@ -36,13 +36,25 @@ export interface Principal {
   readonly scope: Scope;
 }
 
+/** The error for a caller who is known, and may not call. */
+export class RefusedCaller extends BerthError {
+  /** Who it is, in the tenant of its token. */
+  readonly principal: Principal;
+
+  constructor(principal: Principal, { reason, message, metadata }: BerthError) {
+    super(reason, message, { metadata });
+    this.principal = principal;
+  }
+}
+
 /** Finds out who makes a call. */
 export interface Authenticator {
   /**
    * Runs before the body of the request is read.
    *
-   * @throws BerthError `UNAUTHENTICATED` for an unknown caller; `TOKEN_SCOPE` or `INVALID_ARGUMENT` if it may not act
-   *   in the tenant that it names
+   * @throws BerthError `UNAUTHENTICATED` for an unknown caller
+   * @throws RefusedCaller `UNAUTHENTICATED` for one whose token has expired; `TOKEN_SCOPE` or `INVALID_ARGUMENT` if it
+   *   may not act in the tenant that it names
    */
   authenticate(credentials: Credentials): Principal | Promise<Principal>;
   /** Why running calls of a principal must end. Undefined: they may continue. */

@@ -119,9 +119,10 @@ export class WorkspaceManager {
 
   /** What an earlier run left incomplete. Nothing if the database cannot be read or written now. */
   #unfinished(): WorkspaceRecord[] {
-    const { store, storage, mounts, logger } = this.#parts;
+    const { store, storage, mounts, quota, logger } = this.#parts;
     try {
       const records = store.all();
+      quota.resume(records);
       if (storage.sharing)
         for (const owner of new Set(records.map(({ owner }) => owner))) mounts.recordShared(owner);
       return records.filter(({ state }) => state !== "ACTIVE");

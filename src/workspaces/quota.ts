@@ -57,9 +57,9 @@ export class WorkspaceQuota {
   readonly #quotas: TenantQuotas;
   readonly #logger: Logger;
   readonly #stop = new AbortController();
-  /** Keys of those over their quota that were logged and reported in events. */
+  /** Keys of those over their quota that this run logged and reported in events. */
   readonly #reported = new Set<string>();
-  /** Sizes of shared directories, by owner. */
+  /** Sizes of shared directories with a quota, by owner. */
   readonly #shared = new Map<string, number>();
   /** Bytes of running imports, by owner. */
   readonly #incoming = new Map<string, number>();
@@ -85,6 +85,12 @@ export class WorkspaceQuota {
     this.#clock = parts.clock;
     this.#rechecks = new Rechecks(parts.clock);
     this.#logger = parts.logger;
+  }
+
+  /** Takes over the sizes that an earlier run measured. */
+  resume(records: readonly WorkspaceRecord[]): void {
+    for (const record of records)
+      if (record.sizeBytes !== undefined) this.#recordShared(record, record.sizeBytes);
   }
 
   /** Starts the watch. After a stop, does nothing. */
@@ -141,11 +147,12 @@ export class WorkspaceQuota {
     const place = this.#store.find(name);
     if (place === undefined) throw workspaceNotFound(name);
     const sizeBytes = await this.#storage.measure(place, signal);
+    const before = this.#store.find(name);
     // What was created again under its name has another size.
-    if (this.#store.find(name)?.number !== place.number) throw workspaceNotFound(name);
+    if (before?.number !== place.number) throw workspaceNotFound(name);
     this.#store.setSize(name, sizeBytes);
-    if (isShared(name)) this.#shared.set(name.owner, sizeBytes);
-    this.#report(name, sizeBytes);
+    this.#recordShared(name, sizeBytes);
+    this.#report(name, sizeBytes, before.sizeBytes);
     return sizeBytes;
   }
 
@@ -253,7 +260,13 @@ export class WorkspaceQuota {
     }
   }
 
-  #report(name: WorkspaceName, sizeBytes: number): void {
+  #recordShared(name: WorkspaceName, sizeBytes: number): void {
+    if (isShared(name) && this.#storage.quotaOf(name).quotaBytes !== undefined)
+      this.#shared.set(name.owner, sizeBytes);
+  }
+
+  /** @param beforeBytes the size as it was stored before, perhaps by an earlier run, which reported it. */
+  #report(name: WorkspaceName, sizeBytes: number, beforeBytes: number | undefined): void {
     const { quotaBytes, quotaEnforcement } = this.#storage.quotaOf(name);
     if (quotaBytes === undefined) return;
     const kind = isShared(name) ? "SHARED" : "WORKSPACE";
@@ -261,7 +274,9 @@ export class WorkspaceQuota {
     const { owner, workspaceId } = name;
     const usage = { workspaceId, sizeBytes, quotaBytes };
     if (!isOverQuota(usage)) {
-      if (this.#reported.delete(key)) this.#users.emit(name, { type: `${kind}_WITHIN_QUOTA`, ...usage });
+      this.#reported.delete(key);
+      if (isOverQuota({ sizeBytes: beforeBytes, quotaBytes }))
+        this.#users.emit(name, { type: `${kind}_WITHIN_QUOTA`, ...usage });
       return;
     }
     if (this.#reported.has(key)) return;

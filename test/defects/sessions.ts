@@ -1128,4 +1128,19 @@ export const SESSION_DEFECTS: readonly Defect[] = [
       title: "of two stored sessions of a worker and type, the older is ended when the service starts",
     },
   },
+  {
+    name: "the label of a session's sandbox ends in half a character",
+    changes: [
+      {
+        file: "src/sessions/create.ts",
+        from: "shorten(sessionId, MAX_LABEL_BYTES)",
+        to: "sessionId.slice(0, MAX_LABEL_BYTES)",
+      },
+    ],
+    test: {
+      file: "test/unit/sessions/manager.test.ts",
+      title: "labels a sandbox with what fits of its session's id: %s",
+      row: "an emoji at the end",
+    },
+  },
 ];

@@ -88,6 +88,15 @@ export const TENANT_DEFECTS: readonly Defect[] = [
     },
   },
   {
+    name: "runs that make sandboxes start as often as calls that make none",
+    changes: [{ file: "src/rpc/routes.ts", from: "method.startRun,", to: "method.createRun," }],
+    test: {
+      file: "test/unit/rpc/routes.test.ts",
+      title: "%s: a tenant's next call starts after the turn that its work has",
+      row: "StartRun",
+    },
+  },
+  {
     name: "a tenant's workspaces take any disk",
     changes: [
       {

@@ -6,6 +6,9 @@ const SHARED_IS_TOLD =
   "past its watched quota a shared directory is reported, and workspaces get no new sandbox";
 const SANDBOXES = "test/integration/workspaces/sandboxes.test.ts";
 const QUOTA = "test/unit/workspaces/quota.test.ts";
+const MEASURING = "test/integration/workspaces/quota-measuring.test.ts";
+const SHARED_KNOWN =
+  "the sizes of shared directories are known right after a restart, and those without a quota do not count";
 const DIFF = "test/integration/workspaces/diff.test.ts";
 const LIMITS = "test/integration/workspaces/host/quota-limits.test.ts";
 const IMPORTS = "test/integration/workspaces/imports.test.ts";
@@ -468,6 +471,37 @@ export const WORKSPACE_DEFECTS: readonly Defect[] = [
       file: REFERENCES,
       title: "are not kept with the answers for retries, which get those of now",
     },
+  },
+  {
+    name: "a workspace that got room around a restart is not reported as within its quota",
+    changes: [
+      {
+        file: "src/workspaces/quota.ts",
+        from: "      this.#reported.delete(key);\n      if (isOverQuota({ sizeBytes: beforeBytes, quotaBytes }))\n",
+        to: "      if (this.#reported.delete(key))\n",
+      },
+    ],
+    test: {
+      file: "test/unit/workspaces/quota-reports.test.ts",
+      title: "%s over its quota that got room around a restart is reported as within it, once",
+      row: "a workspace",
+    },
+  },
+  {
+    name: "the gauges of shared directories are 0 after a restart",
+    changes: [{ file: "src/workspaces/manager.ts", from: "      quota.resume(records);\n", to: "" }],
+    test: { file: MEASURING, title: SHARED_KNOWN },
+  },
+  {
+    name: "the gauges of shared directories count those without a quota",
+    changes: [
+      {
+        file: "src/workspaces/quota.ts",
+        from: "isShared(name) && this.#storage.quotaOf(name).quotaBytes !== undefined",
+        to: "isShared(name)",
+      },
+    ],
+    test: { file: MEASURING, title: SHARED_KNOWN },
   },
   {
     name: "a workspace that is created again is not reported when it exceeds its quota again",

@@ -22,7 +22,8 @@ class FileServiceStub(object):
     Links. Symbolic links within a path are followed. So is one at the end of the
     path, unless the RPC says otherwise.
 
-    Any RPC may also fail with INVALID_ARGUMENT for a bad path or an unknown
+    Any RPC may also fail with PERMISSION_DENIED (TOKEN_SCOPE); RESOURCE_EXHAUSTED
+    (MESSAGE_TOO_LARGE); INVALID_ARGUMENT for a bad path or an unknown
     user; NOT_FOUND (SANDBOX_NOT_FOUND; FILE_NOT_FOUND when a directory in the
     path is missing); FAILED_PRECONDITION (SANDBOX_NOT_RUNNING, SANDBOX_REPLACED;
     FILE_KIND when a parent in the path is not a directory); PERMISSION_DENIED
@@ -118,7 +119,8 @@ class FileServiceServicer(object):
     Links. Symbolic links within a path are followed. So is one at the end of the
     path, unless the RPC says otherwise.
 
-    Any RPC may also fail with INVALID_ARGUMENT for a bad path or an unknown
+    Any RPC may also fail with PERMISSION_DENIED (TOKEN_SCOPE); RESOURCE_EXHAUSTED
+    (MESSAGE_TOO_LARGE); INVALID_ARGUMENT for a bad path or an unknown
     user; NOT_FOUND (SANDBOX_NOT_FOUND; FILE_NOT_FOUND when a directory in the
     path is missing); FAILED_PRECONDITION (SANDBOX_NOT_RUNNING, SANDBOX_REPLACED;
     FILE_KIND when a parent in the path is not a directory); PERMISSION_DENIED
@@ -401,7 +403,8 @@ class FileService(object):
     Links. Symbolic links within a path are followed. So is one at the end of the
     path, unless the RPC says otherwise.
 
-    Any RPC may also fail with INVALID_ARGUMENT for a bad path or an unknown
+    Any RPC may also fail with PERMISSION_DENIED (TOKEN_SCOPE); RESOURCE_EXHAUSTED
+    (MESSAGE_TOO_LARGE); INVALID_ARGUMENT for a bad path or an unknown
     user; NOT_FOUND (SANDBOX_NOT_FOUND; FILE_NOT_FOUND when a directory in the
     path is missing); FAILED_PRECONDITION (SANDBOX_NOT_RUNNING, SANDBOX_REPLACED;
     FILE_KIND when a parent in the path is not a directory); PERMISSION_DENIED

@@ -43,7 +43,8 @@ class FileServiceStub:
     Links. Symbolic links within a path are followed. So is one at the end of the
     path, unless the RPC says otherwise.
 
-    Any RPC may also fail with INVALID_ARGUMENT for a bad path or an unknown
+    Any RPC may also fail with PERMISSION_DENIED (TOKEN_SCOPE); RESOURCE_EXHAUSTED
+    (MESSAGE_TOO_LARGE); INVALID_ARGUMENT for a bad path or an unknown
     user; NOT_FOUND (SANDBOX_NOT_FOUND; FILE_NOT_FOUND when a directory in the
     path is missing); FAILED_PRECONDITION (SANDBOX_NOT_RUNNING, SANDBOX_REPLACED;
     FILE_KIND when a parent in the path is not a directory); PERMISSION_DENIED
@@ -214,7 +215,8 @@ class FileServiceAsyncStub(FileServiceStub):
     Links. Symbolic links within a path are followed. So is one at the end of the
     path, unless the RPC says otherwise.
 
-    Any RPC may also fail with INVALID_ARGUMENT for a bad path or an unknown
+    Any RPC may also fail with PERMISSION_DENIED (TOKEN_SCOPE); RESOURCE_EXHAUSTED
+    (MESSAGE_TOO_LARGE); INVALID_ARGUMENT for a bad path or an unknown
     user; NOT_FOUND (SANDBOX_NOT_FOUND; FILE_NOT_FOUND when a directory in the
     path is missing); FAILED_PRECONDITION (SANDBOX_NOT_RUNNING, SANDBOX_REPLACED;
     FILE_KIND when a parent in the path is not a directory); PERMISSION_DENIED
@@ -381,7 +383,8 @@ class FileServiceServicer(metaclass=_abc_1.ABCMeta):
     Links. Symbolic links within a path are followed. So is one at the end of the
     path, unless the RPC says otherwise.
 
-    Any RPC may also fail with INVALID_ARGUMENT for a bad path or an unknown
+    Any RPC may also fail with PERMISSION_DENIED (TOKEN_SCOPE); RESOURCE_EXHAUSTED
+    (MESSAGE_TOO_LARGE); INVALID_ARGUMENT for a bad path or an unknown
     user; NOT_FOUND (SANDBOX_NOT_FOUND; FILE_NOT_FOUND when a directory in the
     path is missing); FAILED_PRECONDITION (SANDBOX_NOT_RUNNING, SANDBOX_REPLACED;
     FILE_KIND when a parent in the path is not a directory); PERMISSION_DENIED

@@ -11,7 +11,8 @@ class SandboxServiceStub(object):
 
     Any RPC may also fail with UNAVAILABLE (ENGINE_UNAVAILABLE while the engine
     does not answer, SHUTTING_DOWN while the server stops), UNAUTHENTICATED,
-    DEADLINE_EXCEEDED or CANCELLED.
+    PERMISSION_DENIED (TOKEN_SCOPE), RESOURCE_EXHAUSTED (MESSAGE_TOO_LARGE,
+    TOO_MANY_OPERATIONS), DEADLINE_EXCEEDED or CANCELLED.
     """
 
     def __init__(self, channel):
@@ -83,7 +84,8 @@ class SandboxServiceServicer(object):
 
     Any RPC may also fail with UNAVAILABLE (ENGINE_UNAVAILABLE while the engine
     does not answer, SHUTTING_DOWN while the server stops), UNAUTHENTICATED,
-    DEADLINE_EXCEEDED or CANCELLED.
+    PERMISSION_DENIED (TOKEN_SCOPE), RESOURCE_EXHAUSTED (MESSAGE_TOO_LARGE,
+    TOO_MANY_OPERATIONS), DEADLINE_EXCEEDED or CANCELLED.
     """
 
     def CreateSandbox(self, request, context):
@@ -309,7 +311,8 @@ class SandboxService(object):
 
     Any RPC may also fail with UNAVAILABLE (ENGINE_UNAVAILABLE while the engine
     does not answer, SHUTTING_DOWN while the server stops), UNAUTHENTICATED,
-    DEADLINE_EXCEEDED or CANCELLED.
+    PERMISSION_DENIED (TOKEN_SCOPE), RESOURCE_EXHAUSTED (MESSAGE_TOO_LARGE,
+    TOO_MANY_OPERATIONS), DEADLINE_EXCEEDED or CANCELLED.
     """
 
     @staticmethod

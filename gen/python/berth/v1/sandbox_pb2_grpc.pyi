@@ -32,7 +32,8 @@ class SandboxServiceStub:
 
     Any RPC may also fail with UNAVAILABLE (ENGINE_UNAVAILABLE while the engine
     does not answer, SHUTTING_DOWN while the server stops), UNAUTHENTICATED,
-    DEADLINE_EXCEEDED or CANCELLED.
+    PERMISSION_DENIED (TOKEN_SCOPE), RESOURCE_EXHAUSTED (MESSAGE_TOO_LARGE,
+    TOO_MANY_OPERATIONS), DEADLINE_EXCEEDED or CANCELLED.
     """
 
     @_typing.overload
@@ -155,7 +156,8 @@ class SandboxServiceAsyncStub(SandboxServiceStub):
 
     Any RPC may also fail with UNAVAILABLE (ENGINE_UNAVAILABLE while the engine
     does not answer, SHUTTING_DOWN while the server stops), UNAUTHENTICATED,
-    DEADLINE_EXCEEDED or CANCELLED.
+    PERMISSION_DENIED (TOKEN_SCOPE), RESOURCE_EXHAUSTED (MESSAGE_TOO_LARGE,
+    TOO_MANY_OPERATIONS), DEADLINE_EXCEEDED or CANCELLED.
     """
 
     def __init__(self, channel: _aio.Channel) -> None: ...
@@ -274,7 +276,8 @@ class SandboxServiceServicer(metaclass=_abc_1.ABCMeta):
 
     Any RPC may also fail with UNAVAILABLE (ENGINE_UNAVAILABLE while the engine
     does not answer, SHUTTING_DOWN while the server stops), UNAUTHENTICATED,
-    DEADLINE_EXCEEDED or CANCELLED.
+    PERMISSION_DENIED (TOKEN_SCOPE), RESOURCE_EXHAUSTED (MESSAGE_TOO_LARGE,
+    TOO_MANY_OPERATIONS), DEADLINE_EXCEEDED or CANCELLED.
     """
 
     @_abc_1.abstractmethod

@@ -190,7 +190,9 @@ class Workspace(_message.Message):
 
     @_builtins.property
     def update_time(self) -> _timestamp_pb2.Timestamp:
-        """When its references or its sandbox last changed."""
+        """When its references last changed, or EnsureWorkspaceSandbox last created its
+        sandbox, or StopWorkspaceSandbox removed it.
+        """
 
     def __init__(
         self,

@@ -15,7 +15,9 @@ class WorkspaceServiceStub(object):
     outside its directory, where no sandbox can write it.
 
     Any RPC may also fail with INVALID_ARGUMENT for a bad id; UNAVAILABLE
-    (SHUTTING_DOWN), UNAUTHENTICATED, DEADLINE_EXCEEDED or CANCELLED.
+    (SHUTTING_DOWN), UNAUTHENTICATED, PERMISSION_DENIED (TOKEN_SCOPE),
+    RESOURCE_EXHAUSTED (MESSAGE_TOO_LARGE, TOO_MANY_OPERATIONS), DEADLINE_EXCEEDED
+    or CANCELLED.
     """
 
     def __init__(self, channel):
@@ -101,7 +103,9 @@ class WorkspaceServiceServicer(object):
     outside its directory, where no sandbox can write it.
 
     Any RPC may also fail with INVALID_ARGUMENT for a bad id; UNAVAILABLE
-    (SHUTTING_DOWN), UNAUTHENTICATED, DEADLINE_EXCEEDED or CANCELLED.
+    (SHUTTING_DOWN), UNAUTHENTICATED, PERMISSION_DENIED (TOKEN_SCOPE),
+    RESOURCE_EXHAUSTED (MESSAGE_TOO_LARGE, TOO_MANY_OPERATIONS), DEADLINE_EXCEEDED
+    or CANCELLED.
     """
 
     def CreateWorkspace(self, request, context):
@@ -415,7 +419,9 @@ class WorkspaceService(object):
     outside its directory, where no sandbox can write it.
 
     Any RPC may also fail with INVALID_ARGUMENT for a bad id; UNAVAILABLE
-    (SHUTTING_DOWN), UNAUTHENTICATED, DEADLINE_EXCEEDED or CANCELLED.
+    (SHUTTING_DOWN), UNAUTHENTICATED, PERMISSION_DENIED (TOKEN_SCOPE),
+    RESOURCE_EXHAUSTED (MESSAGE_TOO_LARGE, TOO_MANY_OPERATIONS), DEADLINE_EXCEEDED
+    or CANCELLED.
     """
 
     @staticmethod

@@ -36,7 +36,9 @@ class WorkspaceServiceStub:
     outside its directory, where no sandbox can write it.
 
     Any RPC may also fail with INVALID_ARGUMENT for a bad id; UNAVAILABLE
-    (SHUTTING_DOWN), UNAUTHENTICATED, DEADLINE_EXCEEDED or CANCELLED.
+    (SHUTTING_DOWN), UNAUTHENTICATED, PERMISSION_DENIED (TOKEN_SCOPE),
+    RESOURCE_EXHAUSTED (MESSAGE_TOO_LARGE, TOO_MANY_OPERATIONS), DEADLINE_EXCEEDED
+    or CANCELLED.
     """
 
     @_typing.overload
@@ -229,7 +231,9 @@ class WorkspaceServiceAsyncStub(WorkspaceServiceStub):
     outside its directory, where no sandbox can write it.
 
     Any RPC may also fail with INVALID_ARGUMENT for a bad id; UNAVAILABLE
-    (SHUTTING_DOWN), UNAUTHENTICATED, DEADLINE_EXCEEDED or CANCELLED.
+    (SHUTTING_DOWN), UNAUTHENTICATED, PERMISSION_DENIED (TOKEN_SCOPE),
+    RESOURCE_EXHAUSTED (MESSAGE_TOO_LARGE, TOO_MANY_OPERATIONS), DEADLINE_EXCEEDED
+    or CANCELLED.
     """
 
     def __init__(self, channel: _aio.Channel) -> None: ...
@@ -418,7 +422,9 @@ class WorkspaceServiceServicer(metaclass=_abc_1.ABCMeta):
     outside its directory, where no sandbox can write it.
 
     Any RPC may also fail with INVALID_ARGUMENT for a bad id; UNAVAILABLE
-    (SHUTTING_DOWN), UNAUTHENTICATED, DEADLINE_EXCEEDED or CANCELLED.
+    (SHUTTING_DOWN), UNAUTHENTICATED, PERMISSION_DENIED (TOKEN_SCOPE),
+    RESOURCE_EXHAUSTED (MESSAGE_TOO_LARGE, TOO_MANY_OPERATIONS), DEADLINE_EXCEEDED
+    or CANCELLED.
     """
 
     @_abc_1.abstractmethod

@@ -18,16 +18,17 @@ export declare const file_berth_v1_sandbox: GenFile;
  */
 export declare type Resources = Message<"berth.v1.Resources"> & {
   /**
-   * Memory in bytes, swap included; files on a tmpfs count. Default 512 MiB;
-   * at least 6 MiB, at most what the operator allows.
+   * Memory in bytes, swap included; files on a tmpfs count. Default: the
+   * server's --default-memory (512 MiB); at least 6 MiB, at most what the
+   * operator allows.
    *
    * @generated from field: int64 memory_bytes = 1;
    */
   memoryBytes: bigint;
 
   /**
-   * CPU time in thousandths of a core. Default 1000; at least 10, at most what
-   * the engine's machine has.
+   * CPU time in thousandths of a core. Default: the server's --default-cpus
+   * (1000); at least 10, at most what the engine's machine has.
    *
    * @generated from field: int32 cpu_millis = 2;
    */
@@ -63,7 +64,7 @@ export declare const ResourcesSchema: GenMessage<Resources>;
  */
 export declare type Network = Message<"berth.v1.Network"> & {
   /**
-   * Default NETWORK_MODE_NONE.
+   * Default: see NETWORK_MODE_UNSPECIFIED.
    *
    * @generated from field: berth.v1.NetworkMode mode = 1;
    */
@@ -215,7 +216,8 @@ export declare type SandboxSpec = Message<"berth.v1.SandboxSpec"> & {
   maxLifetime?: Duration | undefined;
 
   /**
-   * Timeout of commands that set none. Default 300 s. At most 24 days.
+   * Timeout of commands that set none. Default: the server's
+   * --command-timeout (300 s). At most 24 days.
    *
    * @generated from field: google.protobuf.Duration command_timeout = 11;
    */
@@ -424,6 +426,10 @@ export declare type CreateSandboxRequest = Message<"berth.v1.CreateSandboxReques
    * without an id is canceled. This holds for all RPCs with two exceptions:
    * Exec follows on_disconnect, and an upload ends with its caller. A request
    * that failed is forgotten: a retry runs it again.
+   *
+   * The id of a request with other parameters is refused with ALREADY_EXISTS
+   * (REQUEST_ID_REUSED). If the server has dropped the answer to keep its answers
+   * small, a retry fails with FAILED_PRECONDITION (ANSWER_DROPPED).
    *
    * @generated from field: string request_id = 1;
    */
@@ -1904,7 +1910,8 @@ export declare const TerminationCauseSchema: GenEnum<TerminationCause>;
  */
 export enum NetworkMode {
   /**
-   * The server's default, NETWORK_MODE_NONE unless configured otherwise.
+   * NETWORK_MODE_EGRESS with SandboxSpec.egress_domains, otherwise
+   * NETWORK_MODE_NONE.
    *
    * @generated from enum value: NETWORK_MODE_UNSPECIFIED = 0;
    */
@@ -2146,7 +2153,8 @@ export declare const WaitReasonSchema: GenEnum<WaitReason>;
  *
  * Any RPC may also fail with UNAVAILABLE (ENGINE_UNAVAILABLE while the engine
  * does not answer, SHUTTING_DOWN while the server stops), UNAUTHENTICATED,
- * DEADLINE_EXCEEDED or CANCELLED.
+ * PERMISSION_DENIED (TOKEN_SCOPE), RESOURCE_EXHAUSTED (MESSAGE_TOO_LARGE,
+ * TOO_MANY_OPERATIONS), DEADLINE_EXCEEDED or CANCELLED.
  *
  * @generated from service berth.v1.SandboxService
  */

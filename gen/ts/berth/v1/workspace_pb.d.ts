@@ -74,7 +74,8 @@ export declare type Workspace = Message<"berth.v1.Workspace"> & {
   createTime?: Timestamp | undefined;
 
   /**
-   * When its references or its sandbox last changed.
+   * When its references last changed, or EnsureWorkspaceSandbox last created its
+   * sandbox, or StopWorkspaceSandbox removed it.
    *
    * @generated from field: google.protobuf.Timestamp update_time = 8;
    */
@@ -1256,7 +1257,9 @@ export declare const WorkspaceDifferenceSchema: GenEnum<WorkspaceDifference>;
  * outside its directory, where no sandbox can write it.
  *
  * Any RPC may also fail with INVALID_ARGUMENT for a bad id; UNAVAILABLE
- * (SHUTTING_DOWN), UNAUTHENTICATED, DEADLINE_EXCEEDED or CANCELLED.
+ * (SHUTTING_DOWN), UNAUTHENTICATED, PERMISSION_DENIED (TOKEN_SCOPE),
+ * RESOURCE_EXHAUSTED (MESSAGE_TOO_LARGE, TOO_MANY_OPERATIONS), DEADLINE_EXCEEDED
+ * or CANCELLED.
  *
  * @generated from service berth.v1.WorkspaceService
  */

@@ -4,6 +4,7 @@ import { z } from "zod";
 import { untilAborted } from "../../../base/async.ts";
 import { fromText } from "../../../base/byte-string.ts";
 import { BerthError } from "../../../base/errors.ts";
+import { shorten } from "../../../base/shorten.ts";
 import type { FileManager } from "../../../files/manager.ts";
 import type { RequestedPath } from "../../../files/path.ts";
 import type { SessionHost } from "../../backend.ts";
@@ -124,10 +125,10 @@ function fileAt(...path: string[]): RequestedPath {
 async function giveName(move: (name: string) => Promise<unknown>, wanted: string): Promise<string> {
   const whole = wanted.toWellFormed().replace(/[/\0]/g, "_");
   const { name, ext } = posix.parse(/^\.{0,2}$/.test(whole) ? "download" : whole);
-  const end = shortened(ext, MAX_NAME_BYTES / 4);
+  const end = shorten(ext, MAX_NAME_BYTES / 4);
   for (let count = 0; count < MAX_SAME; count++) {
     const number = count === 0 ? "" : ` (${count})`;
-    const free = `${shortened(name, MAX_NAME_BYTES)}${number}${end}`;
+    const free = `${shorten(name, MAX_NAME_BYTES)}${number}${end}`;
     try {
       await move(free);
       return free;
@@ -138,11 +139,6 @@ async function giveName(move: (name: string) => Promise<unknown>, wanted: string
   throw new ToolFailure(
     `The directory already has ${MAX_SAME} files of the download's name. Choose another directory.`,
   );
-}
-
-/** Truncates a name to a number of bytes. */
-function shortened(name: string, bytes: number): string {
-  return name.slice(0, new TextEncoder().encodeInto(name, new Uint8Array(bytes)).read);
 }
 
 /**
