@@ -827,6 +827,76 @@ export const SESSION_DEFECTS: readonly Defect[] = [
     },
   },
   {
+    name: "a tree is written at once, however many elements a page has",
+    changes: [
+      {
+        file: "src/sessions/types/browser/tree.ts",
+        from: "await this.#pace.next();",
+        to: "",
+      },
+    ],
+    test: {
+      file: "test/unit/sessions/types/browser/tree.test.ts",
+      title: "elements without a line neither hold up the service nor displace references",
+    },
+  },
+  {
+    name: "elements without a line in a tree get references",
+    changes: [
+      {
+        file: "src/sessions/types/browser/tree.ts",
+        from: 'if (axRole === "StaticText")\n',
+        to: 'reference();\n    if (axRole === "StaticText")\n',
+      },
+    ],
+    test: {
+      file: "test/unit/sessions/types/browser/tree.test.ts",
+      title: "elements without a line neither hold up the service nor displace references",
+    },
+  },
+  {
+    name: "the elements of a page are looked at at once",
+    changes: [
+      {
+        file: "src/sessions/types/browser/tree.ts",
+        from: "    await pace.next();\n    const { success",
+        to: "    const { success",
+      },
+    ],
+    test: {
+      file: "test/unit/sessions/types/browser/tree.test.ts",
+      title: "the elements of a page are looked at in parts, however many there are",
+    },
+  },
+  {
+    name: "references that a tree shows give way to new ones",
+    changes: [
+      {
+        file: "src/sessions/types/browser/elements.ts",
+        from: "      this.#refs.delete(key);\n      this.#refs.set(key, known);\n",
+        to: "",
+      },
+    ],
+    test: {
+      file: "test/unit/sessions/types/browser/tree.test.ts",
+      title: "references that a tree shows stay, and later ones take no longer",
+    },
+  },
+  {
+    name: "old references are forgotten one at a time",
+    changes: [
+      {
+        file: "src/sessions/types/browser/elements.ts",
+        from: "this.#refs.size > 2 * KEPT_REFS",
+        to: "this.#refs.size > KEPT_REFS",
+      },
+    ],
+    test: {
+      file: "test/unit/sessions/types/browser/tree.test.ts",
+      title: "references that a tree shows stay, and later ones take no longer",
+    },
+  },
+  {
     name: "all frames of a page are read, however large they are",
     changes: [
       { file: "src/sessions/types/browser/tree.ts", from: "if (room.bytes >= 0) await", to: "await" },
