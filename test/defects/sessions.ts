@@ -412,6 +412,48 @@ export const SESSION_DEFECTS: readonly Defect[] = [
     },
   },
   {
+    name: "unfinished reports of interpreters take memory without a limit",
+    changes: [
+      {
+        file: "src/sessions/types/interpreter-process.ts",
+        from: "hold(this.#sandbox.owner, this.#drop, bytes)",
+        to: "hold(this.#sandbox.owner, this.#drop, Math.min(bytes, 1))",
+      },
+    ],
+    test: {
+      file: "test/unit/sessions/types/interpreter-process.test.ts",
+      title: "interpreters whose reports are unfinished share memory, and beyond it one is lost",
+    },
+  },
+  {
+    name: "an interpreter that rests keeps its last report in memory",
+    changes: [
+      {
+        file: "src/sessions/types/interpreter-process.ts",
+        from: "this.#onEnd = ignore;\n        execution.flush",
+        to: "this.#onEnd = () => {};\n        execution.flush",
+      },
+    ],
+    test: {
+      file: "test/unit/sessions/types/interpreter-process.test.ts",
+      title: "an interpreter that rests keeps nothing of its report in memory",
+    },
+  },
+  {
+    name: "Python's forged report has texts of any length",
+    changes: [
+      {
+        file: "src/sessions/types/python/type.ts",
+        from: "z.string().max(2 * (MAX_TEXT + CUT.length))",
+        to: "z.string()",
+      },
+    ],
+    test: {
+      file: "test/unit/sessions/types/python/language.test.ts",
+      title: "a forged answer must have the form of one, and is not parsed if it contains millions of values",
+    },
+  },
+  {
     name: "unfinished answers of desktops take memory without a limit",
     changes: [
       {
