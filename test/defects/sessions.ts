@@ -412,6 +412,17 @@ export const SESSION_DEFECTS: readonly Defect[] = [
     },
   },
   {
+    name: "Python's output takes descriptors of files that code keeps open",
+    changes: [
+      {
+        file: "src/sessions/types/python/driver.ts",
+        from: "for _fd in range(213, 213 + 2 * TARGETS): dup2(_null, _fd, False)",
+        to: "",
+      },
+    ],
+    test: { file: PYTHON, title: "hundreds of open files keep their descriptors in later calls" },
+  },
+  {
     name: "unfinished reports of interpreters take memory without a limit",
     changes: [
       {

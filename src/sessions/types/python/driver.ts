@@ -51,6 +51,8 @@ _null = os.open(os.devnull, os.O_RDWR)
 for _fd in (0, 1, 2): dup2(_null, _fd)
 MAX_TEXT, MAX_PLOTS, MAX_PLOT_BYTES, MAX_REPLACED = ${MAX_TEXT}, 16, 6 * 1024 * 1024, 16
 TARGETS = 16
+# Before code can open so many files that it gets these.
+for _fd in range(213, 213 + 2 * TARGETS): dup2(_null, _fd, False)
 PART = ${ATOMIC_BYTES - 100}
 CO_COROUTINE = 128
 _execution, _answer, _loop = 0, {}, None
