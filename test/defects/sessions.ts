@@ -423,6 +423,17 @@ export const SESSION_DEFECTS: readonly Defect[] = [
     test: { file: PYTHON, title: "hundreds of open files keep their descriptors in later calls" },
   },
   {
+    name: "a figure that cannot be drawn stays open",
+    changes: [
+      {
+        file: "src/sessions/types/python/driver.ts",
+        from: "    finally: pyplot.close('all')\n",
+        to: "    except ZeroDivisionError: pass\n    pyplot.close('all')\n",
+      },
+    ],
+    test: { file: PYTHON, title: "open figures are returned as PNG, and closed" },
+  },
+  {
     name: "unfinished reports of interpreters take memory without a limit",
     changes: [
       {

@@ -501,5 +501,12 @@ sys.modules['matplotlib.pyplot'] = pyplot
       ["plot_2", "image/png", "pngtwo"],
     ]);
     expect((await run("1")).attachments).toEqual([]);
+    // Such as one with too many pixels.
+    const drawn = await run("pyplot.plot('good'); pyplot.plot(5)");
+    expect(drawn.data.error).toMatchObject({
+      name: "TypeError",
+      traceback: expect.stringContaining("savefig"),
+    });
+    expect(await run("2")).toMatchObject({ attachments: [], data: { result: "2", error: null } });
   });
 });

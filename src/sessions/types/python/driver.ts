@@ -251,13 +251,15 @@ def _plots():
     pyplot = sys.modules.get('matplotlib.pyplot')
     plots, size = [], 0
     if pyplot is None: return plots
-    for number in pyplot.get_fignums()[:MAX_PLOTS]:
-        data = io.BytesIO()
-        pyplot.figure(number).savefig(data, format='png')
-        size += len(data.getvalue())
-        if size > MAX_PLOT_BYTES: break
-        plots.append(b64encode(data.getvalue()).decode())
-    pyplot.close('all')
+    try:
+        for number in pyplot.get_fignums()[:MAX_PLOTS]:
+            data = io.BytesIO()
+            pyplot.figure(number).savefig(data, format='png')
+            size += len(data.getvalue())
+            if size > MAX_PLOT_BYTES: break
+            plots.append(b64encode(data.getvalue()).decode())
+    # One that cannot be drawn would fail each later execution too.
+    finally: pyplot.close('all')
     return plots
 
 def _leave_fork(error):
