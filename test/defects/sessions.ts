@@ -434,6 +434,20 @@ export const SESSION_DEFECTS: readonly Defect[] = [
     test: { file: PYTHON, title: "open figures are returned as PNG, and closed" },
   },
   {
+    name: "the first download of any page is taken for the one that was asked for",
+    changes: [
+      {
+        file: "src/sessions/types/browser/download.ts",
+        from: "if (isWanted(event.frameId)) first",
+        to: "first",
+      },
+    ],
+    test: {
+      file: "test/unit/sessions/types/browser/download.test.ts",
+      title: "the page in another tab does not replace what is downloaded from a URL by its own",
+    },
+  },
+  {
     name: "unfinished reports of interpreters take memory without a limit",
     changes: [
       {
