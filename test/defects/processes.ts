@@ -702,6 +702,9 @@ export const PROCESS_DEFECTS: readonly Defect[] = [
     test: {
       file: "test/unit/processes/transcript.test.ts",
       title: "a program that writes to both streams in turn has a block in the window for each two KiB of it",
+    },
+  },
+  {
     name: "a signal to a group of thousands of processes blocks the event loop",
     changes: [
       {

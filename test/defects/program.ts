@@ -296,6 +296,9 @@ export const PROGRAM_DEFECTS: readonly Defect[] = [
     test: {
       file: "test/unit/cli/command-lines.test.ts",
       title: "binary data does not get between the lines of JSON",
+    },
+  },
+  {
     name: "the program does not say how to make a workspace that it did not find",
     changes: [{ file: "src/cli/failure.ts", from: ". To make one: berth workspace create ID", to: "" }],
     test: {
