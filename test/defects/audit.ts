@@ -10,8 +10,8 @@ export const AUDIT_DEFECTS: readonly Defect[] = [
     changes: [
       {
         file: "src/server/audit-log.ts",
-        from: "if (changes) subjects?.add(output, message);",
-        to: "if (!changes) subjects?.add(output, message);",
+        from: "return !changes || (subjects?.add(output, message) ?? true);",
+        to: "return changes || (subjects?.add(output, message) ?? true);",
       },
     ],
     test: {

@@ -194,7 +194,7 @@ export const EGRESS_DEFECTS: readonly Defect[] = [
     ],
     test: {
       file: "test/unit/egress/named-secrets.test.ts",
-      title: "a header that is missing is refused in plain words",
+      title: "%s is refused in plain words",
     },
   },
 ];

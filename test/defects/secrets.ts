@@ -307,7 +307,7 @@ export const SECRET_DEFECTS: readonly Defect[] = [
     ],
     test: {
       file: SECRETS,
-      title: "a file of more than 1 MiB is refused at start, without printing a value",
+      title: "%s is refused at start, without printing a value",
     },
   },
   {
@@ -319,6 +319,6 @@ export const SECRET_DEFECTS: readonly Defect[] = [
         to: "safeParse(content)",
       },
     ],
-    test: { file: SECRETS, title: "a key too many is refused at start, without printing a value" },
+    test: { file: SECRETS, title: "%s is refused at start, without printing a value" },
   },
 ];

@@ -177,7 +177,7 @@ export const TENANT_DEFECTS: readonly Defect[] = [
     changes: [
       {
         file: "src/tenants/authenticator.ts",
-        from: "    if (this.#isExpired(record)) throw expired();\n",
+        from: "    if (this.#isExpired(record)) throw new RefusedCaller(principal, expired());\n",
         to: "",
       },
     ],
@@ -200,8 +200,8 @@ export const TENANT_DEFECTS: readonly Defect[] = [
     changes: [
       {
         file: "src/tenants/authenticator.ts",
-        from: 'if (scope !== "admin") {',
-        to: 'if (scope === "read-only") {',
+        from: 'if (scope !== "admin") throw',
+        to: 'if (scope === "read-only") throw',
       },
     ],
     test: { file: ACCESS, title: EVERY_METHOD, row: "another tenant's, over gRPC-Web" },

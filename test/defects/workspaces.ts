@@ -406,8 +406,8 @@ export const WORKSPACE_DEFECTS: readonly Defect[] = [
     changes: [
       {
         file: "src/workspaces/store.ts",
-        from: "AND workspace_id > ? ORDER BY",
-        to: "AND workspace_id >= ? ORDER BY",
+        from: "AND workspace_id > ? ORDER BY workspace_id LIMIT ?`",
+        to: "AND workspace_id >= ? ORDER BY workspace_id LIMIT ?`",
       },
     ],
     test: {
