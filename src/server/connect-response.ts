@@ -48,8 +48,9 @@ abstract class ConnectResponse extends DirectResponse {
     this.#ended = true;
     this.writeLast(pieces);
     this.wake();
-    // A client that streams requests may continue for a long time after a refusal, so do not wait for it.
-    if (this.#request.complete || callOf(this.context).streamsRequests) this.response.end();
+    // A client that streams requests over HTTP/2 may continue for a long time after a refusal, so do not wait for it.
+    const isStream = "stream" in this.response && callOf(this.context).streamsRequests;
+    if (this.#request.complete || isStream) this.response.end();
     else void requestEnd(this.#request, this.response).then(() => this.response.end());
   }
 

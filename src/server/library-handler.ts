@@ -167,7 +167,8 @@ async function* responseBody(
     if (turn) await turn;
     yield bytes;
   }
-  if (call.protocol === "connect" && !call.streamsRequests) await requestEnd(request, response);
+  const isStream = "stream" in response && call.streamsRequests;
+  if (call.protocol === "connect" && !isStream) await requestEnd(request, response);
 }
 
 /** The message of a read by GET. */

@@ -443,6 +443,15 @@ export const WIRE_DEFECTS: readonly Defect[] = [
     },
   },
   {
+    name: "the refusal of an upload closes a connection that is not kept while its request arrives",
+    changes: [{ file: "src/server/connect-response.ts", from: '"stream" in this.response && ', to: "" }],
+    test: {
+      file: "test/unit/server/bad-input.test.ts",
+      title: "a client that does not keep its connection reads the refusal after all of its request: %s",
+      row: "an upload that is too large",
+    },
+  },
+  {
     name: "a message no longer counts once it has been received",
     changes: [
       {

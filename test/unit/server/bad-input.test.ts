@@ -260,6 +260,8 @@ describe("Connect", () => {
     ["a message that is too large", UNARY, "application/json", 429],
     ["a compressed message that is too large", UNARY, "application/json\r\ncontent-encoding: gzip", 429],
     ["a message of a stream that is too large", STREAM, "application/json", 429],
+    ["an upload that is too large", UPLOAD, "application/connect+proto", 200],
+    ["an upload without envelopes", UPLOAD, "application/connect+json", 400],
     ["an unknown method", "/a.B/C", "application/json", 404],
     ["another type", UNARY, "text/plain", 415],
   ])(
