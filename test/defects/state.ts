@@ -375,4 +375,19 @@ export const STATE_DEFECTS: readonly Defect[] = [
       row: "4",
     },
   },
+  {
+    name: "the comparison of all sandboxes with the engine's takes the square of their number",
+    changes: [
+      {
+        file: "src/sandboxes/recover.ts",
+        from: "const record = records.get(ref);",
+        to: "const record = registry.byRef(ref);\n        void records;",
+      },
+    ],
+    test: {
+      file: "test/unit/sandboxes/reconciler.test.ts",
+      title:
+        "thousands of sandboxes are compared with the engine's in much less time than looking up each takes",
+    },
+  },
 ];
