@@ -88,11 +88,16 @@ export class Reconciler implements EngineFollower {
 
   beginSync(unseen: boolean): (present: readonly EngineSandbox[]) => void {
     const { registry, warmPool } = this.#parts;
-    const live = registry.live().flatMap(({ phase }) => ("engine" in phase ? phase.engine.ref : []));
-    const known = [...live, ...warmPool.refs()];
+    const known = [...registry.byRefs().keys(), ...warmPool.refs()];
     return (present) => {
       const byRef = new Map(present.map((sandbox) => [sandbox.ref, sandbox]));
-      for (const ref of known) this.#compare(ref, byRef.get(ref), unseen);
+      const records = registry.byRefs();
+      for (const ref of known) {
+        const record = records.get(ref);
+        const found = byRef.get(ref);
+        if (record !== undefined) this.#compare(record, ref, found, unseen);
+        else if (found?.state !== "running") warmPool.lost(ref);
+      }
       this.#removeOrphans(present);
     };
   }
@@ -164,7 +169,7 @@ export class Reconciler implements EngineFollower {
   #recoverLive(record: SandboxRecord, phase: LivePhase, found: EngineSandbox | undefined): void {
     const { observer, logger } = this.#parts;
     if (found === undefined || found.state === "ended") {
-      this.#compare(phase.engine.ref, found, true);
+      this.#compare(record, phase.engine.ref, found, true);
       return;
     }
     const state = stateOf(found);
@@ -218,11 +223,8 @@ export class Reconciler implements EngineFollower {
    * Compares what was known before the engine was asked with its answer. If no events were missed, a missing sandbox
    * was removed, and the event for it is still on its way.
    */
-  #compare(ref: string, found: EngineSandbox | undefined, unseen: boolean): void {
-    const record = this.#parts.registry.byRef(ref);
-    if (record === undefined) {
-      if (found?.state !== "running") this.#parts.warmPool.lost(ref);
-    } else if (found === undefined) {
+  #compare(record: SandboxRecord, ref: string, found: EngineSandbox | undefined, unseen: boolean): void {
+    if (found === undefined) {
       if (unseen) this.#lost(record, "ENGINE_LOST", "The engine does not know its container any more.");
       else this.#ended(record, { type: "removed", ref, sandboxId: record.sandboxId });
     } else if (found.state === "ended") {

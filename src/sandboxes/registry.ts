@@ -83,6 +83,13 @@ export class SandboxRegistry {
     return [...this.#liveByOwner.newestFirst(owner)].reverse();
   }
 
+  /** The live records that the engine has a sandbox for, by its ref. For many of them, {@link byRef} would take long. */
+  byRefs(): Map<string, SandboxRecord> {
+    const found = new Map<string, SandboxRecord>();
+    for (const record of this.#live) if ("engine" in record.phase) found.set(record.phase.engine.ref, record);
+    return found;
+  }
+
   byRef(ref: string): SandboxRecord | undefined {
     for (const record of this.#live) {
       if ("engine" in record.phase && record.phase.engine.ref === ref) return record;

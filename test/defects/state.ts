@@ -401,6 +401,18 @@ export const STATE_DEFECTS: readonly Defect[] = [
     test: {
       file: "test/unit/state/request-log.test.ts",
       title: "many requests that expired together are removed a part at a time",
+    name: "the comparison of all sandboxes with the engine's takes the square of their number",
+    changes: [
+      {
+        file: "src/sandboxes/recover.ts",
+        from: "const record = records.get(ref);",
+        to: "const record = registry.byRef(ref);\n        void records;",
+      },
+    ],
+    test: {
+      file: "test/unit/sandboxes/reconciler.test.ts",
+      title:
+        "thousands of sandboxes are compared with the engine's in much less time than looking up each takes",
     },
   },
 ];
