@@ -407,6 +407,53 @@ export const SECURITY_CASES: Readonly<Record<string, readonly SecurityCase[]>> =
       "unfinished answers of desktops take memory without a limit",
     ),
     hostile(
+      "many archives with long names, and files and directories that are read very slowly",
+      [
+        at(
+          "unit/files/memory.test.ts",
+          "uploads of archives gather no more names together than there is memory for, and give it back",
+        ),
+        at(
+          "unit/files/memory.test.ts",
+          "%s gather no more together than there is memory for, and give it back",
+        ),
+        at(
+          "unit/files/memory.test.ts",
+          "what downloads have read ahead of their callers is bounded together",
+        ),
+        at(
+          "integration/workspaces/imports.test.ts",
+          "imports gather no more names together than there is memory for, and give it back",
+        ),
+      ],
+      "the names of archives that arrive have no limit together",
+      "reads of files have no limit together",
+      "the names that lists have read have no limit together",
+      "what downloads have read ahead has no limit together",
+      "the names of imports that arrive have no limit together",
+    ),
+    hostile(
+      "a workspace of thousands of nested directories with long names, for the host's tar",
+      [
+        at(
+          "integration/workspaces/host/tools.test.ts",
+          "a tool gets 512 MiB of memory, and a tree for which that is too little is refused",
+        ),
+      ],
+      "a deep tree of a sandbox makes tar take gigabytes of the host's memory",
+    ),
+    hostile(
+      "a shared directory and workspaces whose size is asked for over and over",
+      [
+        at(
+          "unit/workspaces/quota.test.ts",
+          "callers who keep asking for the size of %s cause few measurements",
+        ),
+      ],
+      "each call that asks for the size of a workspace measures it",
+      "each call that asks for the size of a shared directory measures it",
+    ),
+    hostile(
       "a batch of calls with large results",
       [at("unit/sessions/calls.test.ts", "has room for 32 MiB of results (in parallel: %s)")],
       "a batch gathers results of any size",
