@@ -43,6 +43,7 @@ const { output } = await build({
   cwd: ROOT,
   input: {
     main: "src/main.ts",
+    "checkpoint-worker": "src/state/checkpoint-worker.ts",
     "parse-worker": "src/tenants/parse-worker.ts",
     ...Object.fromEntries(mains.map((main) => [path.basename(main, ".ts"), main])),
   },

@@ -74,7 +74,7 @@ function index(files: readonly DescFile[]): string {
       ),
     ]),
     "## JSON",
-    'Fields are called as in the tables, or in lowerCamelCase: `sandbox_id` and `sandboxId` are the same. An enum\'s value is its name. Bytes are base64; 64-bit numbers are strings; a Duration is a string such as `"1.5s"`; a Timestamp is RFC 3339, such as `"2026-01-31T12:00:00Z"`; a Struct or a Value is the JSON that it holds. What is not set is left out.',
+    'Fields are called as in the tables, or in lowerCamelCase: `sandbox_id` and `sandboxId` are the same. An enum\'s value is its name. Bytes are base64; 64-bit numbers are strings; a Duration is a string such as `"1.5s"`, a FieldMask one such as `"labels,idleTimeout"`, always in lowerCamelCase; a Timestamp is RFC 3339, such as `"2026-01-31T12:00:00Z"`; a Struct or a Value is the JSON that it holds. A request may leave out what it does not set. An answer leaves out only messages and optional fields that are not set; other fields have their default, such as `""`, `0` or `[]`.',
   );
 }
 

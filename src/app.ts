@@ -284,6 +284,7 @@ async function compose(
     mounts,
     quotas,
   });
+  const memory = new MemoryBudget(GATHERED_MEMORY_BYTES);
   const workspaces = createWorkspaces(settings, {
     ...common,
     store: store.workspaces,
@@ -293,6 +294,7 @@ async function compose(
     sandboxes,
     quotas,
     monitor,
+    memory,
   });
 
   const running = new RunningRuns(clock, time);
@@ -304,7 +306,6 @@ async function compose(
     },
     (tenant) => quotas.quotaOf(tenant).transcriptBytes,
   );
-  const memory = new MemoryBudget(GATHERED_MEMORY_BYTES);
   const processes = new ProcessManager(
     { maxProcessesPerSandbox: settings.maxProcessesPerSandbox, keepaliveMs: KEEPALIVE_MS },
     sandboxes,

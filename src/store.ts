@@ -5,6 +5,7 @@ import { RunStore } from "./runs/store.ts";
 import type { SandboxEventBody } from "./sandboxes/sandbox.ts";
 import { SandboxStore } from "./sandboxes/store.ts";
 import { SessionStore } from "./sessions/store.ts";
+import { Checkpoints } from "./state/checkpoints.ts";
 import { DataDir, inspectFile } from "./state/data-dir.ts";
 import { Database, type Transaction } from "./state/database.ts";
 import { EventStore } from "./state/event-store.ts";
@@ -27,10 +28,12 @@ export class Store {
   readonly time: TimeStore;
   readonly #dataDir: DataDir;
   readonly #database: Database;
+  readonly #checkpoints: Checkpoints;
 
   private constructor(dataDir: DataDir, database: Database, instance: string) {
     this.#dataDir = dataDir;
     this.#database = database;
+    this.#checkpoints = new Checkpoints(database, dataDir.database);
     this.instance = instance;
     this.sandboxes = new SandboxStore(database);
     this.processes = new ProcessStore(database);
@@ -70,6 +73,7 @@ export class Store {
   }
 
   close(): void {
+    this.#checkpoints.stop();
     this.#database.close();
     this.#dataDir.release();
   }

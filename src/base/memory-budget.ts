@@ -1,7 +1,8 @@
+import { BerthError } from "./errors.ts";
 import { SharedPlaces } from "./shared-places.ts";
 
-/** What one call takes of a {@link MemoryBudget}. */
-export interface MemoryShare {
+/** What one call takes of a {@link MemoryBudget}. Disposing of it closes it. */
+export interface MemoryShare extends Disposable {
   /** Takes more. Returns whether there is room for that; if not, nothing changes. There is none once it is closed. */
   take(bytes: number): boolean;
   giveBack(bytes: number): void;
@@ -9,13 +10,21 @@ export interface MemoryShare {
   close(): void;
 }
 
+/** The error for a call whose share has no room for more. */
+export function noMemory(): BerthError {
+  return new BerthError(
+    "TOO_MANY_OPERATIONS",
+    "Your calls have gathered as much as the server has memory for. Try again when others have ended.",
+  );
+}
+
 /** A call takes more than this anyway, so small ones work also if there is no room. */
 const UNCOUNTED_BYTES = 16 * 1024;
 
 /**
- * Limits the memory for what calls gather: the output of commands, the results of batches, the names in watched
- * directories. Without it, many calls could each gather as much as one may. They take memory only as they need it, and no
- * owner can take all of it.
+ * Limits the memory of calls: for their requests, and for what they gather, such as the output of commands, the results
+ * of batches, the content of files, and the names in directories and archives. Without it, many calls could each take as
+ * much as one may. They take memory only as they need it, and no owner can take all of it.
  */
 export class MemoryBudget {
   readonly #bytes: SharedPlaces;
@@ -27,13 +36,21 @@ export class MemoryBudget {
     this.#uncountedBytes = uncountedBytes;
   }
 
+  /** How much all owners have taken. */
+  get heldBytes(): number {
+    return this.#bytes.taken;
+  }
+
   /** How much an owner has taken. */
   of(owner: string): number {
     return this.#bytes.of(owner);
   }
 
-  /** @param signal closes the share when it is aborted: when the call is over, and its answer is sent. */
-  open(owner: string, signal: AbortSignal): MemoryShare {
+  /**
+   * @param signal closes the share when it is aborted: when the call is over, and its answer is sent. Undefined: whoever
+   *   opens it closes it.
+   */
+  open(owner: string, signal?: AbortSignal): MemoryShare {
     let held = 0;
     let isClosed = false;
     const countedAt = (bytes: number): number => Math.max(0, bytes - this.#uncountedBytes);
@@ -44,11 +61,11 @@ export class MemoryBudget {
     };
     const close = (): void => {
       isClosed = true;
-      signal.removeEventListener("abort", close);
+      signal?.removeEventListener("abort", close);
       giveBack(held);
     };
-    signal.addEventListener("abort", close);
-    if (signal.aborted) close();
+    signal?.addEventListener("abort", close);
+    if (signal?.aborted) close();
     return {
       take: (bytes) => {
         const counted = countedAt(held + bytes) - countedAt(held);
@@ -59,6 +76,7 @@ export class MemoryBudget {
       },
       giveBack,
       close,
+      [Symbol.dispose]: close,
     };
   }
 }

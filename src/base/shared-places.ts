@@ -14,6 +14,11 @@ export class SharedPlaces {
     this.#max = max;
   }
 
+  /** Number of places that owners have together. */
+  get taken(): number {
+    return this.#sum;
+  }
+
   /** Number of free places. */
   get free(): number {
     return this.#max - this.#sum;

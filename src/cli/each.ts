@@ -1,9 +1,13 @@
+import { forEachConcurrently } from "../base/async.ts";
 import type { ServiceClient } from "./client.ts";
 import { complaint } from "./colour.ts";
 import { EXIT, Failed } from "./exit.ts";
 import { explainedFailure } from "./failure.ts";
 import { type ClientFlags, type CommandHost, withClient } from "./host.ts";
 import { write, writeJson } from "./io.ts";
+
+/** How many to act on at once. Each takes a connection, and a service has a limited number. */
+const MAX_AT_ONCE = 200;
 
 interface EachOptions {
   readonly flags: ClientFlags;
@@ -30,25 +34,29 @@ async function onEach(
   ids: readonly string[],
   { flags, name, failed, act }: EachOptions,
 ): Promise<number> {
-  const one = async (id: string): Promise<Failed | undefined> => {
+  const all = [...new Set(ids)];
+  const failures = new Map<string, Failed>();
+  const one = async (id: string): Promise<void> => {
     try {
       const result = await act(client, id, signal);
-      if (flags.json) await writeJson(io.stdout, result);
-      else await write(io.stdout, `${id}\n`);
-      return undefined;
+      if (flags.json) await writeJson(io.stdout, result, signal);
+      else await write(io.stdout, `${id}\n`, signal);
     } catch (error) {
       if (signal.aborted) throw error;
       const failure = await explainedFailure(error, client.address, EXIT.failed);
       if (!(failure instanceof Failed)) throw error;
-      if (flags.json) await writeJson(io.stdout, { [name]: id, ...failed, error: failure.message });
-      return failure;
+      if (flags.json) {
+        await writeJson(io.stdout, { [name]: id, ...failed, error: failure.message }, signal);
+      }
+      failures.set(id, failure);
     }
   };
-  const failures = (await Promise.all([...new Set(ids)].map(one))).filter((failure) => failure !== undefined);
+  await forEachConcurrently(all, one, MAX_AT_ONCE);
+  const inOrder = all.flatMap((id) => failures.get(id) ?? []);
   // If many fail for the same reason, such as a service that does not run, print it once.
-  const distinct = new Map(failures.map((failure) => [failure.message, failure]));
+  const distinct = new Map(inOrder.map((failure) => [failure.message, failure]));
   for (const { message, hint } of distinct.values()) {
     await write(io.stderr, complaint(io, message, hint));
   }
-  return failures.length === 0 ? EXIT.ok : EXIT.failed;
+  return failures.size === 0 ? EXIT.ok : EXIT.failed;
 }

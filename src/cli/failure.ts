@@ -143,7 +143,7 @@ function hintFor({ reason, metadata }: ErrorDetail): string | undefined {
     case ErrorReason.PROCESS_NOT_FOUND:
       return "See which there are: berth ps --all SANDBOX";
     case ErrorReason.WORKSPACE_NOT_FOUND:
-      return "See which there are: berth workspace ls";
+      return "See which there are: berth workspace ls. To make one: berth workspace create ID";
     case ErrorReason.UNAUTHENTICATED:
       return "Give a token with BERTH_TOKEN, --token-file or --profile. The operator makes them: berth token create";
     case ErrorReason.TOKEN_SCOPE:

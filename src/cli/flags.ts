@@ -126,14 +126,14 @@ export function workerCommand(name: string): Command {
 
 /** The worker whose sessions a command is about. */
 export function workerOf(flags: WorkerFlags, env: NodeJS.ProcessEnv): string {
-  return flags.worker ?? (env.BERTH_WORKER || "default");
+  return idValue("--worker", flags.worker) ?? (env.BERTH_WORKER || "default");
 }
 
 /** Parses a flag's value as a JSON object. */
 export function jsonObject(flag: string, text: string): JsonObject {
   const value = json(flag, text);
   if (typeof value === "object" && value !== null && !Array.isArray(value)) return value;
-  throw new UsageError(`${flag}: it is not JSON object; write for instance {"cwd": "/tmp"}`);
+  throw new UsageError(`${flag}: it is not a JSON object; write for instance {"cwd": "/tmp"}`);
 }
 
 /** Parses `NAME=TEXT` and `NAME:=JSON`. The last value of a name counts. */

@@ -52,7 +52,10 @@ export function formatTable(
   paint: (text: string, row: number, column: number) => string = (text) => text,
 ): string {
   const lines = [headings, ...rows];
-  const widths = headings.map((_, column) => Math.max(...lines.map((cells) => (cells[column] ?? "").length)));
+  // Not Math.max(...lines), which overflows the stack if there are many.
+  const widths = headings.map((_, column) =>
+    lines.reduce((most, cells) => Math.max(most, (cells[column] ?? "").length), 0),
+  );
   return lines
     .map((cells, line) =>
       cells

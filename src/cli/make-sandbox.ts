@@ -80,9 +80,9 @@ function plainDisplay(io: Io): PullDisplay {
 }
 
 /** Every event of the API as JSON, one per line. */
-export function jsonDisplay(io: Io): PullDisplay {
+export function jsonDisplay(io: Io, signal: AbortSignal): PullDisplay {
   return {
-    show: (item) => writeJson(io.stdout, messageJson(WatchEventsResponseSchema, item)),
+    show: (item) => writeJson(io.stdout, messageJson(WatchEventsResponseSchema, item), signal),
     end() {},
   };
 }

@@ -36,6 +36,10 @@ export async function runProgram(args: readonly string[], options: ProgramOption
       },
   };
   try {
+    if (args.some((arg) => arg.includes("\ufffd"))) {
+      const { refuseOtherBytes } = await import("./other-bytes.ts");
+      refuseOtherBytes(args);
+    }
     // Commander does not wait until its help is written, so it cannot notice a failure.
     const { program, words } = await programFor(args, host, (text) => {
       help += text;

@@ -289,7 +289,7 @@ export const CONFIG_OPTIONS = {
   tenantMaxExecs: value("Tenants", "tenant-max-execs", {
     placeholder: "N",
     fallback: UNSET,
-    help: "Maximum number of a tenant's commands that run at the same time, in all its sandboxes.",
+    help: "Maximum number of a tenant's commands that run at the same time, in all its sandboxes. Code in its bash and python sessions counts as well.",
     read: (text) => parseCount(text, { min: 0, max: 1_000_000 }),
   }),
   tenantMaxSessions: value("Tenants", "tenant-max-sessions", {

@@ -3,6 +3,7 @@ import path from "node:path";
 import { z } from "zod";
 import type { Finding } from "../base/diagnosis.ts";
 import { BerthError } from "../base/errors.ts";
+import { IN_PLAIN_WORDS } from "../base/schema-words.ts";
 import { parseDomainRule } from "./domains.ts";
 
 /** A source of secrets. It is read at each use, so that a secret can be replaced while the service runs. */
@@ -87,12 +88,14 @@ export async function loadCredentials(file: string, named: SecretSource = NO_SEC
   try {
     content = JSON.parse(await readFile(file, "utf8"));
   } catch (error) {
-    throw refused(error instanceof SyntaxError ? "it is not JSON" : "it cannot be read", error);
+    const { code = "unknown error" } = error as NodeJS.ErrnoException;
+    throw refused(error instanceof SyntaxError ? "it is not JSON" : `it cannot be read (${code})`, error);
   }
-  const parsed = z.record(z.string(), CREDENTIAL).safeParse(content);
+  const parsed = z.record(z.string(), CREDENTIAL).safeParse(content, IN_PLAIN_WORDS);
   if (!parsed.success) {
     const [issue] = parsed.error.issues;
-    throw refused(`${issue?.path.join(".") ?? ""}: ${issue?.message ?? "it is malformed"}`);
+    const at = issue?.path.length ? [issue.path.join(".")] : [];
+    throw refused([...at, issue?.message ?? "it is malformed"].join(": "));
   }
   const byHost = new Map<string, Credential>();
   for (const [host, credential] of Object.entries(parsed.data)) {

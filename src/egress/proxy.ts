@@ -10,6 +10,7 @@ import { connect, type Socket } from "node:net";
 import type { Duplex } from "node:stream";
 import { pipeline } from "node:stream/promises";
 import { connect as connectTls } from "node:tls";
+import { dropRest } from "../base/drop-rest.ts";
 import { SharedPlaces } from "../base/shared-places.ts";
 import { type Credentials, NO_CREDENTIALS } from "./credentials.ts";
 import type { DomainRule } from "./domains.ts";
@@ -28,6 +29,8 @@ export interface ProxyLimits {
 const LIMITS: ProxyLimits = { maxConnections: 1_024, idleMs: 300_000, headersMs: 30_000 };
 const MAX_HEADER_BYTES = 32 * 1024;
 const CONNECT_TIMEOUT_MS = 15_000;
+/** How long a client may continue to send after it was answered. */
+const LINGER_MS = 2_000;
 const HTTP_PORT = 80;
 const HTTPS_PORT = 443;
 
@@ -194,7 +197,10 @@ export class EgressProxy {
         ...passedOn(upstream.rawHeaders),
         ...["Connection", "close"],
       ]);
-      await pipeline(upstream, response);
+      // The body of a stream of events may begin much later.
+      response.flushHeaders();
+      await pipeline(upstream, response, { end: false });
+      await end(response);
     } catch (error) {
       if (response.headersSent) response.destroy();
       else refuse(response, refusalOf(error));
@@ -276,14 +282,14 @@ function send(
     maxHeaderSize: MAX_HEADER_BYTES,
   });
   outgoing.once("response", resolve);
-  outgoing.once("error", (error) =>
+  outgoing.on("error", (error) =>
     reject(new Refusal(502, `${url.host} did not answer: ${reasonOf(error)}.`, error)),
   );
   // If a server switches protocols without being asked, the request closes without an error.
   outgoing.once("close", () =>
     reject(new Refusal(502, `${url.host} did not answer: it changed to another protocol.`)),
   );
-  pipeline(request, outgoing).catch(() => {});
+  request.pipe(outgoing);
   return promise;
 }
 
@@ -336,8 +342,20 @@ function refusalOf(error: unknown): Refusal {
 }
 
 function refuse(response: ServerResponse, { status, message }: Refusal): void {
-  response.writeHead(status, { "Content-Type": "text/plain; charset=utf-8", Connection: "close" });
-  response.end(`${message}\n`);
+  const body = `${message}\n`;
+  response.writeHead(status, {
+    "Content-Type": "text/plain; charset=utf-8",
+    "Content-Length": Buffer.byteLength(body),
+    Connection: "close",
+  });
+  response.write(body);
+  void end(response);
+}
+
+/** Ends an answer, and with it the connection, when the client has sent its request. */
+async function end(response: ServerResponse): Promise<void> {
+  await dropRest(response.req.unpipe(), LINGER_MS);
+  response.end();
 }
 
 /** A complete response, for sockets that no longer speak HTTP. */

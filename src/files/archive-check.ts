@@ -1,5 +1,6 @@
 import { type ByteString, toText } from "../base/byte-string.ts";
 import { BerthError } from "../base/errors.ts";
+import { noMemory } from "../base/memory-budget.ts";
 import type { PlainTarEntry, TarEntry } from "./tar/tar-entry.ts";
 
 const MAX_ENTRIES = 500_000;
@@ -8,6 +9,8 @@ const MAX_NAME_BYTES = 64 * 1024 * 1024;
 /** Leaves room for the path's prefix until it is moved into place. */
 const MAX_PATH_BYTES = 4000;
 const MAX_NAME_BYTES_EACH = 255;
+/** About what an entry takes in memory besides its name, here and where it is unpacked. */
+const ENTRY_BYTES = 200;
 /** Drops set-user-id and set-group-id. */
 const KEPT_MODE_BITS = 0o1777;
 /** The largest time that every tar can write. Times before 1970 are bounded alike. */
@@ -22,9 +25,18 @@ type Standing = "file" | "symlink" | "directory";
 export class ArchiveCheck {
   /** The kinds of earlier entries, by resolved name. */
   readonly #known = new Map<ByteString, Standing>();
+  readonly #take: (bytes: number) => boolean;
   #nameBytes = 0;
   #entryCount = 0;
   #sizeBytes = 0;
+
+  /**
+   * @param take called with the memory that further names take. Returns whether there is room for that. Default: there
+   *   is.
+   */
+  constructor(take: (bytes: number) => boolean = () => true) {
+    this.#take = take;
+  }
 
   get entryCount(): number {
     return this.#entryCount;
@@ -38,7 +50,7 @@ export class ArchiveCheck {
   /**
    * Returns the entry to unpack, preceded by directories on its path that the archive does not contain; nothing for the
    * target itself.
-   * @throws `ARCHIVE_REJECTED`.
+   * @throws `ARCHIVE_REJECTED`; `TOO_MANY_OPERATIONS` if there is no memory for its name.
    */
   admit(entry: TarEntry): PlainTarEntry[] {
     const { kind } = entry;
@@ -115,8 +127,10 @@ export class ArchiveCheck {
     if (before !== undefined && before !== standing) {
       throw refuse(entry, `the archive has a ${before} of the same name`);
     }
-    if (before === undefined) this.#nameBytes += name.length;
+    if (before !== undefined) return;
+    this.#nameBytes += name.length;
     if (this.#nameBytes > MAX_NAME_BYTES) throw refuse(entry, "the archive's names are too long in all");
+    if (!this.#take(name.length + ENTRY_BYTES)) throw noMemory();
     this.#known.set(name, standing);
   }
 }

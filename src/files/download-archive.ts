@@ -1,5 +1,6 @@
 import { type ByteString, fromBytes } from "../base/byte-string.ts";
 import { BerthError } from "../base/errors.ts";
+import { noMemory } from "../base/memory-budget.ts";
 import { trimEndOf } from "../base/trim.ts";
 import { TurnShare } from "../base/turn-share.ts";
 import { strangeAnswer } from "./file-info.ts";
@@ -78,6 +79,8 @@ async function* tarOutput(
 /** Total size and number of names, which must be known if a tar ends early. */
 const MAX_NAME_BYTES = 16 * 1024 * 1024;
 const MAX_NAMES = 1_000_000;
+/** About what a name takes in memory besides its bytes. */
+const NAME_BYTES = 100;
 /** Limits how much the search for names that were not sent blocks the event loop. */
 const turns = new TurnShare();
 /** No tool can access a file with a longer name. */
@@ -100,7 +103,7 @@ const REFUSE_HOLES = `holes() { h=$(find "$@" -type f -size +2097152 -exec sh -c
  * @throws `UNSUPPORTED` for large holes, and if the rest has too many names.
  */
 async function* smallTarItems(op: Operation, path: ByteString): AsyncGenerator<TarItem> {
-  const sent = new SentNames();
+  const sent = new SentNames((bytes) => op.memory.take(bytes));
   const whole = await op.start(archiveScript(path, "", "holes", REFUSE_HOLES), OF_TAR);
   if (!(yield* itemsUntilShort(op, whole, path, sent))) return;
   for (const part of inParts(await sent.missing(await namesIn(op, path)))) {
@@ -118,15 +121,28 @@ async function* smallTarItems(op: Operation, path: ByteString): AsyncGenerator<T
 class SentNames {
   /** By name: whether it is a directory. */
   readonly #sent = new Map<ByteString, boolean>();
+  readonly #take: (bytes: number) => boolean;
   #bytes = 0;
 
-  /** Records a name; false if it conflicts with what was sent. */
+  /** @param take called with the memory that a further name takes. Returns whether there is room for that. */
+  constructor(take: (bytes: number) => boolean) {
+    this.#take = take;
+  }
+
+  /**
+   * Records a name; false if it conflicts with what was sent. @throws `TOO_MANY_OPERATIONS` if there is no memory for it.
+   */
   add(tarName: ByteString, isDirectory: boolean): boolean {
     const name = plain(tarName);
     if (!this.#fits(name)) return false;
-    this.#sent.set(name, isDirectory);
     this.#bytes += name.length;
-    if (this.#bytes > MAX_NAME_BYTES) this.#sent.clear();
+    // They can no longer be compared.
+    if (this.#bytes > MAX_NAME_BYTES) {
+      this.#sent.clear();
+      return true;
+    }
+    if (!this.#take(name.length + NAME_BYTES)) throw noMemory();
+    this.#sent.set(name, isDirectory);
     return true;
   }
 

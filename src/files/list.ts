@@ -1,5 +1,6 @@
 import { type ByteString, fromBytes } from "../base/byte-string.ts";
 import { hasReason } from "../base/errors.ts";
+import { noMemory } from "../base/memory-budget.ts";
 import type { TurnShare } from "../base/turn-share.ts";
 import {
   FIND_ACTIONS,
@@ -134,11 +135,15 @@ async function readNames(
 ): Promise<SmallestNames> {
   const text = script(assign("p", path), `enter "$p"\n`, `need find; ${PRINT_NAMES}\n`);
   const smallest = new SmallestNames(after, MAX_AHEAD_BYTES, (name) => op.isTemporary(name));
+  let taken = 0;
   const running = await op.start(text);
   for (let chunk = await running.read(); chunk !== undefined; chunk = await running.read()) {
     const turn = turns.enter();
     if (turn) await turn;
     smallest.push(fromBytes(chunk));
+    const more = smallest.bytes - taken;
+    if (more > 0 && !op.memory.take(more)) throw noMemory();
+    taken += Math.max(more, 0);
   }
   await op.succeedBarVanished(running, { path, wanted: WANTED });
   return smallest;

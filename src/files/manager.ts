@@ -2,7 +2,7 @@ import type { ByteString } from "../base/byte-string.ts";
 import type { Clock } from "../base/clock.ts";
 import { BerthError } from "../base/errors.ts";
 import type { Logger } from "../base/logger.ts";
-import type { MemoryBudget } from "../base/memory-budget.ts";
+import { MemoryBudget } from "../base/memory-budget.ts";
 import { TurnShare } from "../base/turn-share.ts";
 import type { ProcessControl } from "../processes/control.ts";
 import type { JobRunner } from "../processes/shell/job.ts";
@@ -46,11 +46,16 @@ interface FileManagerParts {
   readonly runner: JobRunner;
   readonly control: ProcessControl;
   readonly names: TemporaryNames;
-  /** Limits what watches know of their directories. */
+  /** Limits what operations gather. */
   readonly memory: MemoryBudget;
+  /** Limits what is read ahead of callers, who may be slow. Default: to 256 MiB. */
+  readonly ahead?: MemoryBudget;
   readonly clock: Clock;
   readonly logger: Logger;
 }
+
+/** Of this each stream takes a few MiB, unless there are many. */
+const AHEAD_BYTES = 256 * 1024 * 1024;
 
 interface FileManagerSettings {
   /** Limit of concurrent file operations in one sandbox. */
@@ -64,8 +69,9 @@ interface FileManagerSettings {
  * Every method holds a lease on the sandbox while it works, ends soon after its signal is aborted, and may throw, in
  * addition to the errors that it lists: `INVALID_ARGUMENT` for a bad path or user; the errors of
  * {@link SandboxManager.acquire}; `FILE_NOT_FOUND`, `FILE_KIND` and `FILE_PERMISSION` for the path to the file;
- * `UNSUPPORTED` for a tool that the image lacks; `TOO_MANY_OPERATIONS`; `SANDBOX_DELETED`, `SANDBOX_TERMINATED` and
- * `ENGINE_UNAVAILABLE`; `DEADLINE_EXCEEDED` if there was no progress for the sandbox's command timeout.
+ * `UNSUPPORTED` for a tool that the image lacks; `TOO_MANY_OPERATIONS`, also if the owner's calls have gathered as much as
+ * there is memory for; `SANDBOX_DELETED`, `SANDBOX_TERMINATED` and `ENGINE_UNAVAILABLE`; `DEADLINE_EXCEEDED` if there was
+ * no progress for the sandbox's command timeout.
  */
 export class FileManager {
   readonly #settings: FileManagerSettings;
@@ -73,10 +79,12 @@ export class FileManager {
   /** Number of running operations, by the sandbox's ref. */
   readonly #atWork = new Map<string, number>();
   readonly #lists: ListParts;
+  readonly #ahead: MemoryBudget;
 
   constructor(settings: FileManagerSettings, parts: FileManagerParts) {
     this.#settings = settings;
     this.#parts = parts;
+    this.#ahead = parts.ahead ?? new MemoryBudget(AHEAD_BYTES);
     this.#lists = { listings: new Listings(parts.clock), turns: new TurnShare() };
   }
 
@@ -202,12 +210,11 @@ export class FileManager {
    * `FILE_KIND`, `UNSUPPORTED`.
    */
   watch(request: PathRequest & WatchOptions, signal: AbortSignal): AsyncGenerator<WatchItem> {
-    const { clock, memory } = this.#parts;
+    const { clock } = this.#parts;
     const { turns } = this.#lists;
-    return this.#stream(request, signal, (op) => {
-      const share = memory.open(request.sandbox.owner, signal);
-      return watchDirectory(op, op.path(request.path), request, { clock, turns, memory: share });
-    });
+    return this.#stream(request, signal, (op) =>
+      watchDirectory(op, op.path(request.path), request, { clock, turns, memory: op.memory }),
+    );
   }
 
   async #run<T>(request: FileRequest, signal: AbortSignal, work: (op: Operation) => Promise<T>): Promise<T> {
@@ -257,6 +264,9 @@ export class FileManager {
       if (left === 0) this.#atWork.delete(ref);
       else this.#atWork.set(ref, left);
     };
-    return new Operation({ ...this.#parts, lease, user: request.user ?? user, signal, onClose });
+    const memory = this.#parts.memory.open(request.sandbox.owner, signal);
+    const ahead = this.#ahead.open(request.sandbox.owner, signal);
+    const limits = { memory, ahead, signal };
+    return new Operation({ ...this.#parts, ...limits, lease, user: request.user ?? user, onClose });
   }
 }

@@ -3,6 +3,7 @@ import { within } from "../base/async.ts";
 import { type ByteString, fromBytes, fromText } from "../base/byte-string.ts";
 import type { CancelTimer, Clock } from "../base/clock.ts";
 import { abortError, BerthError, throwIfAborted } from "../base/errors.ts";
+import { type MemoryShare, noMemory } from "../base/memory-budget.ts";
 import { orSandboxEnd } from "../processes/shell/errors.ts";
 import { type RequestedPath, resolveEntry, resolvePath } from "./path.ts";
 import { RunningScript, type ScriptHost, type ScriptOptions } from "./running-script.ts";
@@ -12,6 +13,8 @@ import type { TemporaryNames } from "./temporary-names.ts";
 interface OperationInit extends ScriptHost {
   readonly clock: Clock;
   readonly names: TemporaryNames;
+  /** Closed when the operation ends, as is `ahead`. */
+  readonly memory: MemoryShare;
   /** The call's signal. */
   readonly signal: AbortSignal;
   /** Called once, when the operation ends. */
@@ -64,6 +67,11 @@ export class Operation {
     return JSON.stringify([lease.sandbox.ref, user]);
   }
 
+  /** What it gathers is taken from this, which is closed when it ends. */
+  get memory(): MemoryShare {
+    return this.#init.memory;
+  }
+
   /** Returns a name for a file until it is atomically moved into place. */
   temporaryName(): string {
     return this.#init.names.next();
@@ -105,7 +113,8 @@ export class Operation {
 
   /**
    * Runs a script to its end and returns its output.
-   * @throws the error of {@link scriptError} if it fails; `UNSUPPORTED` if it writes more than `maxBytes`.
+   * @throws the error of {@link scriptError} if it fails; `UNSUPPORTED` if it writes more than `maxBytes`;
+   *   `TOO_MANY_OPERATIONS` if there is no memory for what it writes.
    */
   async run(text: string, subject: Subject, { env, maxBytes }: RunOptions = {}): Promise<ByteString> {
     const running = await this.start(text, { env });
@@ -125,9 +134,13 @@ export class Operation {
 
   /** Reads a script's output to its end. @throws as {@link run} does. */
   async collect(running: RunningScript, subject: Subject, maxBytes = MAX_ANSWER_BYTES): Promise<Buffer> {
-    const output = await running.readAll(maxBytes, () => {
-      return new BerthError("UNSUPPORTED", "A tool of the sandbox's image wrote more output than expected.");
-    });
+    // Short answers do not count: a watch may get any number of them.
+    const counts = maxBytes > MAX_ANSWER_BYTES;
+    const output = await running.readAll(
+      maxBytes,
+      () => new BerthError("UNSUPPORTED", "A tool of the sandbox's image wrote more output than expected."),
+      (bytes) => (!counts || this.memory.take(bytes) ? undefined : noMemory()),
+    );
     await this.succeed(running, subject);
     return output;
   }
@@ -195,6 +208,8 @@ export class Operation {
     await this.#abandoning;
     await this.#stop();
     this.#init.lease.release();
+    this.#init.memory.close();
+    this.#init.ahead.close();
     this.#init.onClose();
   }
 

@@ -3,6 +3,7 @@ import { ByteQueue } from "../base/byte-queue.ts";
 import { type BerthError, hasReason } from "../base/errors.ts";
 import { LastLines } from "../base/last-lines.ts";
 import type { Logger } from "../base/logger.ts";
+import type { MemoryShare } from "../base/memory-budget.ts";
 import type { OpenFile } from "../engine/port.ts";
 import type { ProcessControl } from "../processes/control.ts";
 import type { Job, JobRunner } from "../processes/shell/job.ts";
@@ -15,6 +16,8 @@ export interface ScriptHost {
   readonly logger: Logger;
   readonly lease: Lease;
   readonly user: string;
+  /** Limits what its scripts have written and nobody has read. */
+  readonly ahead: MemoryShare;
 }
 
 /** How much of the end of stderr to keep. */
@@ -45,7 +48,7 @@ export interface ScriptOptions {
 export class RunningScript {
   readonly #host: ScriptHost;
   readonly #takesStdin: boolean;
-  readonly #output = new OutputQueue();
+  readonly #output: OutputQueue;
   readonly #end = Promise.withResolvers<ScriptFailure>();
   #job: Job | undefined;
   readonly #stderr: LastLines;
@@ -57,6 +60,7 @@ export class RunningScript {
   private constructor(host: ScriptHost, { stdin, isNoise }: ScriptOptions) {
     this.#host = host;
     this.#takesStdin = stdin;
+    this.#output = new OutputQueue(host.ahead);
     this.#stderr = new LastLines(MAX_STDERR, isNoise);
     this.#end.promise.catch(() => {});
   }
@@ -289,12 +293,20 @@ const MAX_AT_ONCE = 256 * 1024;
 
 /** A queue of bytes from a job to a reader that reads at its own pace. */
 export class OutputQueue {
+  readonly #memory: MemoryShare | undefined;
   #bytes = new ByteQueue();
+  /** Bytes for which there was no memory. They are read before the source goes on. */
+  #uncounted = 0;
   #paused = false;
   #held = false;
   #flow: Flow | undefined;
   #over: { readonly error: unknown } | undefined;
   #wake: (() => void) | undefined;
+
+  /** @param memory limits what it holds, in addition to its own limit. Undefined: nothing else does. */
+  constructor(memory?: MemoryShare) {
+    this.#memory = memory;
+  }
 
   /** Sets the source, which may become known only after its first bytes. */
   attach(flow: Flow): void {
@@ -305,6 +317,7 @@ export class OutputQueue {
   push(chunk: Buffer): void {
     if (this.#over !== undefined || chunk.length === 0) return;
     this.#bytes.push(chunk);
+    if (this.#memory?.take(chunk.length) === false) this.#uncounted += chunk.length;
     this.#balance();
     this.#wake?.();
   }
@@ -324,7 +337,10 @@ export class OutputQueue {
   end(error?: unknown): void {
     if (this.#over !== undefined) return;
     this.#over = { error };
-    if (error !== undefined) this.#bytes = new ByteQueue();
+    if (error !== undefined) {
+      this.#giveBack(this.#bytes.size);
+      this.#bytes = new ByteQueue();
+    }
     this.#balance();
     this.#wake?.();
   }
@@ -339,12 +355,20 @@ export class OutputQueue {
       });
     }
     const taken = this.#bytes.take(Math.min(this.#bytes.size, MAX_AT_ONCE));
+    this.#giveBack(taken.length);
     this.#balance();
     return taken;
   }
 
+  #giveBack(bytes: number): void {
+    const uncounted = Math.min(bytes, this.#uncounted);
+    this.#uncounted -= uncounted;
+    this.#memory?.giveBack(bytes - uncounted);
+  }
+
   #balance(): void {
-    const isFull = this.#bytes.size > (this.#paused ? MAX_QUEUED_BYTES / 2 : MAX_QUEUED_BYTES);
+    const isFull =
+      this.#uncounted > 0 || this.#bytes.size > (this.#paused ? MAX_QUEUED_BYTES / 2 : MAX_QUEUED_BYTES);
     const wait = this.#over === undefined && (this.#held || isFull);
     if (wait === this.#paused) return;
     this.#paused = wait;

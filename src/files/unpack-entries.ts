@@ -17,11 +17,16 @@ interface UnpackOptions {
   readonly onSize?: (sizeBytes: number) => void | Promise<void>;
   /** Whether to set exactly the tar's modes, regardless of the process's umask. Default false. */
   readonly exactModes?: boolean;
+  /** Called with the memory that further names take. Returns whether there is room for that. Default: there is. */
+  readonly take?: (bytes: number) => boolean;
   readonly signal?: AbortSignal;
 }
 
 interface UnpackedEntries {
-  /** In the order of the tar. Their owner can access them until {@link finishDirectories} sets their modes. */
+  /**
+   * What is above a directory comes before it. Of several entries for one, the last. Their owner can access them until
+   * {@link finishDirectories} sets their modes.
+   */
   readonly directories: readonly PlainTarEntry[];
   /** Number of entries, including directories and links. */
   readonly entryCount: number;
@@ -32,15 +37,15 @@ interface UnpackedEntries {
 /**
  * Unpacks an untrusted tar into an empty directory on this machine that nobody else uses. Each entry is checked, and
  * none may be below a link. Modes are the tar's, limited by the process's umask unless `exactModes` is set.
- * @throws `ARCHIVE_REJECTED`, and the system's errors.
+ * @throws `ARCHIVE_REJECTED`, `TOO_MANY_OPERATIONS` if there is no memory for its names, and the system's errors.
  */
 export async function unpackEntries(
   root: ByteString,
   chunks: AsyncIterable<Uint8Array>,
-  { leaveOut, onSize, exactModes = false, signal }: UnpackOptions,
+  { leaveOut, onSize, exactModes = false, take, signal }: UnpackOptions,
 ): Promise<UnpackedEntries> {
-  const check = new ArchiveCheck();
-  const directories: PlainTarEntry[] = [];
+  const check = new ArchiveCheck(take);
+  const directories = new Map<ByteString, PlainTarEntry>();
   let file: UnpackedFile | undefined;
   const close = async () => {
     await file?.finish();
@@ -63,7 +68,7 @@ export async function unpackEntries(
         if (entry.kind === "directory") {
           await mkdir(place, (entry.mode | OWNER_BITS) & 0o777).catch(unlessThere);
           if (exactModes) await chmod(place, entry.mode | OWNER_BITS);
-          directories.push(entry);
+          directories.set(entry.name, entry);
           continue;
         }
         // A tar may contain a file twice. The last one counts.
@@ -77,7 +82,11 @@ export async function unpackEntries(
       }
     }
     await close();
-    return { directories, entryCount: check.entryCount, sizeBytes: check.sizeBytes };
+    return {
+      directories: [...directories.values()],
+      entryCount: check.entryCount,
+      sizeBytes: check.sizeBytes,
+    };
   } finally {
     await file?.close();
   }

@@ -1,6 +1,7 @@
 import { type ByteString, toBytes, toText } from "../base/byte-string.ts";
 import { BerthError } from "../base/errors.ts";
 import { quote } from "../base/shell-quote.ts";
+import { TurnShare } from "../base/turn-share.ts";
 import { ArchiveCheck } from "./archive-check.ts";
 import type { Operation } from "./operation.ts";
 import { assign, EXIT, script, scriptError } from "./script.ts";
@@ -24,8 +25,9 @@ export interface UnpackedArchive {
  * Unpacks a tar into a directory. Each entry is checked and rewritten, so that the image's tar reads only what this
  * module wrote. The tar is unpacked into a temporary directory next to the target, and moved into place once it is
  * complete.
- * @throws `ARCHIVE_REJECTED`, `FILE_NOT_FOUND`, `FILE_KIND`, `UNSUPPORTED` without tar, `NO_SPACE`, and errors of
- *   `chunks`. Nothing is unpacked then, unless moving into place fails.
+ * @throws `ARCHIVE_REJECTED`, `FILE_NOT_FOUND`, `FILE_KIND`, `UNSUPPORTED` without tar, `NO_SPACE`,
+ *   `TOO_MANY_OPERATIONS` if there is no memory for its names, and errors of `chunks`. Nothing is unpacked then, unless
+ *   moving into place fails.
  */
 export async function uploadArchive(
   op: Operation,
@@ -35,7 +37,7 @@ export async function uploadArchive(
 ): Promise<UnpackedArchive> {
   const nonce = op.temporaryName();
   const running = await op.start(unpackScript(path, createParents, nonce), { stdin: true });
-  const check = new ArchiveCheck();
+  const check = new ArchiveCheck((bytes) => op.memory.take(bytes));
   try {
     for await (const chunk of gather(
       rewriteArchive(until(progressing(op, chunks), running.ended), check, nonce),
@@ -91,11 +93,31 @@ export async function* rewriteArchive(
     for (const entry of check.admit(item.entry)) yield encodeEntry(modes.open(holes.close(entry)), "gnu");
   }
   yield padding(size);
-  const script = Buffer.concat([holes.script(), modes.script()]);
-  yield encodeEntry(markEntry(nonce, script.length), "gnu");
-  yield script;
-  yield padding(script.length);
+  const script = [...(await joined(holes.script())), ...(await joined(modes.script()))];
+  const scriptBytes = script.reduce((sum, { length }) => sum + length, 0);
+  yield encodeEntry(markEntry(nonce, scriptBytes), "gnu");
+  yield* script;
+  yield padding(scriptBytes);
   yield END_OF_TAR;
+}
+
+/** An archive may set the modes of 500,000 directories. So all scripts share a part of each turn of the event loop. */
+const turns = new TurnShare();
+
+/** The bytes of a script, in pieces of about {@link CHUNK_BYTES}. Yields to the event loop. */
+async function joined(lines: Iterable<string>): Promise<Buffer[]> {
+  const pieces: Buffer[] = [];
+  let text = "";
+  for (const line of lines) {
+    const turn = turns.enter();
+    if (turn) await turn;
+    text += line;
+    if (text.length < CHUNK_BYTES) continue;
+    pieces.push(toBytes(text));
+    text = "";
+  }
+  if (text !== "") pieces.push(toBytes(text));
+  return pieces;
 }
 
 function markEntry(name: ByteString, size: number): PlainTarEntry {
@@ -161,7 +183,7 @@ function unpackError(path: ByteString, end: { readonly code: number; readonly st
   return scriptError({ path, wanted }, end);
 }
 
-/** Limit for all files together. Each part takes a process in the sandbox. */
+/** Limit for all files together. Each part, and each file, takes a few processes in the sandbox. */
 const MAX_PARTS = 10_000;
 const OWNER_FILE_BITS = 0o600;
 
@@ -179,7 +201,7 @@ class LateHoles {
     // A tar may contain a file twice. The last one counts.
     this.#files.delete(name);
     if (map === undefined) return entry;
-    this.#parts += map.segments.length;
+    this.#parts += Math.max(map.segments.length, 1);
     if (this.#parts > MAX_PARTS) {
       throw new BerthError(
         "ARCHIVE_REJECTED",
@@ -192,22 +214,17 @@ class LateHoles {
   }
 
   /** The script to run in the target. `$t` must be a name that is free there. */
-  script(): Buffer {
-    const lines = Array.from(this.#files).flatMap(([name, { mode, map }]) => {
+  *script(): Generator<string> {
+    for (const [name, { mode, map }] of this.#files) {
+      yield `f=${quote(`./${name}`)}; cat "$f" >$t.d && touch -r "$f" $t.m && : >"$f" || return\n`;
       let skip = 0;
-      const moves = map.segments.map(({ offset, length }) => {
-        const move = `dd if=$t.d of="$f" bs=64k iflag=skip_bytes,count_bytes oflag=seek_bytes conv=notrunc status=none skip=${skip} count=${length} seek=${offset} || return\n`;
+      for (const { offset, length } of map.segments) {
+        yield `dd if=$t.d of="$f" bs=64k iflag=skip_bytes,count_bytes oflag=seek_bytes conv=notrunc status=none skip=${skip} count=${length} seek=${offset} || return\n`;
         skip += length;
-        return move;
-      });
-      return [
-        `f=${quote(`./${name}`)}; cat "$f" >$t.d && touch -r "$f" $t.m && : >"$f" || return\n`,
-        ...moves,
-        `dd if=/dev/null of="$f" bs=1 seek=${map.realSize} status=none && touch -r $t.m "$f" && chmod ${mode.toString(8)} "$f" || return\n`,
-      ];
-    });
-    if (lines.length > 0) lines.push("rm -f $t.d $t.m\n");
-    return toBytes(lines.join(""));
+      }
+      yield `dd if=/dev/null of="$f" bs=1 seek=${map.realSize} status=none && touch -r $t.m "$f" && chmod ${mode.toString(8)} "$f" || return\n`;
+    }
+    if (this.#files.size > 0) yield "rm -f $t.d $t.m\n";
   }
 }
 
@@ -221,30 +238,33 @@ const AT_ONCE = 100;
  * permissions, or changes the mode of an existing one.
  */
 class LateModes {
-  readonly #seen = new Set<ByteString>();
-  readonly #late = new Map<ByteString, number>();
+  /** The mode of each directory, if it has to be set. What is above a directory comes before it. */
+  readonly #modes = new Map<ByteString, number | undefined>();
 
   /** Returns the entry to unpack first. */
   open(entry: PlainTarEntry): PlainTarEntry {
     if (entry.kind !== "directory") return entry;
     const mode = entry.mode | OWNER_DIRECTORY_BITS;
-    if (mode !== entry.mode || this.#seen.has(entry.name)) this.#late.set(entry.name, entry.mode);
-    this.#seen.add(entry.name);
+    const isLate = mode !== entry.mode || this.#modes.has(entry.name);
+    this.#modes.set(entry.name, isLate ? entry.mode : undefined);
     return { ...entry, mode };
   }
 
   /** The script to run in the target to set the modes, deepest first. */
-  script(): Buffer {
-    const lines: string[] = [];
-    const names = [...this.#late.keys()].sort().reverse();
-    for (let at = 0; at < names.length; ) {
-      const mode = this.#late.get(names[at] ?? "") ?? 0;
-      let end = at + 1;
-      while (end < names.length && end - at < AT_ONCE && this.#late.get(names[end] ?? "") === mode) end++;
-      const words = names.slice(at, end).map((name) => quote(`./${name}`));
-      lines.push(`chmod ${mode.toString(8)} ${words.join(" ")} || return\n`);
-      at = end;
+  *script(): Generator<string> {
+    let words: string[] = [];
+    let last: number | undefined;
+    const line = (): string => `chmod ${last?.toString(8)} ${words.join(" ")} || return\n`;
+    for (const name of [...this.#modes.keys()].reverse()) {
+      const mode = this.#modes.get(name);
+      if (mode === undefined) continue;
+      if (words.length === AT_ONCE || (words.length > 0 && mode !== last)) {
+        yield line();
+        words = [];
+      }
+      words.push(quote(`./${name}`));
+      last = mode;
     }
-    return toBytes(lines.join(""));
+    if (words.length > 0) yield line();
   }
 }

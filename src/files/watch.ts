@@ -2,7 +2,7 @@ import { createHash, hash } from "node:crypto";
 import { type ByteString, fromBytes, toBytes, toText } from "../base/byte-string.ts";
 import type { Clock } from "../base/clock.ts";
 import { BerthError, hasReason } from "../base/errors.ts";
-import type { MemoryShare } from "../base/memory-budget.ts";
+import { type MemoryShare, noMemory } from "../base/memory-budget.ts";
 import type { TurnShare } from "../base/turn-share.ts";
 import { statFile } from "./entries.ts";
 import { type FileInfo, parseRecords, parseStatLine, RECORD_FORMAT } from "./file-info.ts";
@@ -79,7 +79,7 @@ export async function* watchDirectory(
       op.progressed();
     }
     memory.giveBack(text.length + (last?.bytes ?? 0));
-    if (!memory.take(snapshot.bytes)) throw noMemory(path);
+    if (!memory.take(snapshot.bytes)) throw noMemory();
     return { snapshot, restMs };
   }
   let { snapshot, restMs } = yield* look();
@@ -105,7 +105,7 @@ async function readTree(
   const records = await running.readAll(
     MAX_BYTES,
     () => tooLarge(path),
-    (bytes) => (memory.take(bytes) ? undefined : noMemory(path)),
+    (bytes) => (memory.take(bytes) ? undefined : noMemory()),
   );
   if (records.length === 0) {
     await op.succeed(running, { path, wanted: WANTED });
@@ -129,13 +129,6 @@ function tooLarge(path: ByteString): BerthError {
     "UNSUPPORTED",
     `${JSON.stringify(toText(path))}: the directory holds more than ${MAX_FILES} files. Watch a part of it.`,
     { metadata: { limit: String(MAX_FILES) } },
-  );
-}
-
-function noMemory(path: ByteString): BerthError {
-  return new BerthError(
-    "TOO_MANY_OPERATIONS",
-    `${JSON.stringify(toText(path))}: your calls have gathered as much as the server has memory for. End other watches or commands, or watch a part of the directory.`,
   );
 }
 

@@ -33,7 +33,9 @@ import {
 } from "../../gen/ts/berth/v1/file_pb.js";
 import { toBytes, toText } from "../base/byte-string.ts";
 import { invalidArgument } from "../base/errors.ts";
+import { type MemoryBudget, noMemory } from "../base/memory-budget.ts";
 import type { FileManager, FileRequest } from "../files/manager.ts";
+import { ownerOf } from "../server/call.ts";
 import { messageTooLarge } from "../server/error-conversion.ts";
 import type { RequestLog } from "../state/request-log.ts";
 import {
@@ -58,6 +60,8 @@ import { decodePageToken, encodePageToken, pageSize } from "./validate/page.ts";
 export interface FileHandlerParts {
   readonly files: FileManager;
   readonly requests: RequestLog;
+  /** Limits what is read until it is sent. */
+  readonly memory: MemoryBudget;
   readonly keepaliveMs: number;
 }
 
@@ -161,6 +165,7 @@ export class FileHandler implements ServiceImpl<typeof FileService> {
       limit: optionalInteger("limit", request.limit, { min: 1, max: MAX_DATA_BYTES }) ?? MAX_DATA_BYTES,
     };
     const { data, info, endOfFile } = await this.#parts.files.read(read, context.signal);
+    if (!this.#parts.memory.open(ownerOf(context), context.signal).take(data.length)) throw noMemory();
     return { data: data as Uint8Array<ArrayBuffer>, file: toWireFile(info), endOfFile };
   }
 

@@ -23,7 +23,8 @@ export const METHOD_WORK: ReadonlyMap<string, Work> = new Map(
       [SandboxService.method.createSandbox, "engine"],
       [WorkspaceService.method.ensureWorkspaceSandbox, "engine"],
       [SessionService.method.createSessions, "engine"],
-      [RunService.method.createRun, "engine"],
+      [SessionService.method.reinitializeSession, "engine"],
+      [RunService.method.startRun, "engine"],
       [FileService.method.listDirectory, "tools"],
       [WorkspaceService.method.diffWorkspace, "tools"],
     ] as const

@@ -196,9 +196,12 @@ export class RunManager {
     const keptBefore = progress.subject !== undefined && progress.subject === lastReportOf(before);
     if (keptBefore || isRepeated(before, report))
       return this.#answer(before, store.steps(runId).at(-1)?.stuck ?? false);
-    const last = report.messages.at(-1);
-    const earlier = (): RunMessage[] =>
-      last === undefined ? store.messages(runId) : store.messagesLike(runId, last.content);
+    const earlier = (): RunMessage[] => {
+      const last = report.messages.at(-1);
+      if (last !== undefined) return store.messagesLike(runId, last.content);
+      const newest = store.messages(runId).at(-1);
+      return newest === undefined ? [] : [...store.messagesLike(runId, newest.content).slice(0, -1), newest];
+    };
     const { run, step } = reported(before, report, earlier, this.#now());
     failpoint("report.judged");
     this.#write(

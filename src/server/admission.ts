@@ -5,7 +5,7 @@ import { Health } from "../../gen/ts/grpc/health/v1/health_pb.js";
 import { ServerReflection } from "../../gen/ts/grpc/reflection/v1/reflection_pb.js";
 import { ServerReflection as ServerReflectionAlpha } from "../../gen/ts/grpc/reflection/v1alpha/reflection_pb.js";
 import { BerthError, throwIfAborted } from "../base/errors.ts";
-import { type Authenticator, callOf, ownerKey, type Principal } from "./call.ts";
+import { type Authenticator, callOf, ownerKey, type Principal, RefusedCaller } from "./call.ts";
 import type { ErrorConverter } from "./error-conversion.ts";
 import type { FairQueue } from "./fair-queue.ts";
 
@@ -39,6 +39,7 @@ export function createAdmission(
       if (call.deadline.kind === "refused") throw call.deadline.error;
       await queue?.enter(call);
     } catch (thrown) {
+      if (thrown instanceof RefusedCaller) call.principal = thrown.principal;
       throw errors.fromHandler(call, thrown, call.signal);
     }
   };

@@ -6,6 +6,7 @@ import {
   type CallStatus,
   type Credentials,
   callOf,
+  type Principal,
   statusName,
 } from "./call.ts";
 import { Subjects } from "./subjects.ts";
@@ -49,11 +50,7 @@ export class AuditLog implements CallObserver {
     if (!refused && !call.changes && !(this.#reads && call.method.startsWith("berth."))) return;
     const { subjects, principal } = call;
     this.#write({
-      tenant: principal?.tenant,
-      // An admin may act in another tenant than its own.
-      acted_in: principal?.owner,
-      token: principal?.tokenId,
-      scope: principal?.scope,
+      ...whoOf(principal),
       peer: call.peer,
       protocol: call.protocol,
       method: call.method,
@@ -66,14 +63,27 @@ export class AuditLog implements CallObserver {
     });
   }
 
-  /** Records that a page, such as the metrics, was refused. */
-  pageRefused({ peer, method }: Credentials, status: number): void {
-    this.#write({ peer, protocol: "http", method, ids: {}, decision: "refused", code: String(status) });
+  /** Records that a page, such as the metrics, was refused. @param principal whose it was, if that is known */
+  pageRefused({ peer, method }: Credentials, status: number, principal?: Principal): void {
+    this.#write({
+      ...whoOf(principal),
+      ...{ peer, protocol: "http", method, ids: {}, decision: "refused", code: String(status) },
+    });
   }
 
   #write(fields: Readonly<Record<string, unknown>>): void {
     this.#sink.append(JSON.stringify({ time: new Date().toISOString(), event: "call", ...fields }));
   }
+}
+
+function whoOf(principal: Principal | undefined) {
+  return {
+    tenant: principal?.tenant,
+    // An admin may act in another tenant than its own.
+    acted_in: principal?.owner,
+    token: principal?.tokenId,
+    scope: principal?.scope,
+  };
 }
 
 /** The line that replaces lost lines. */
@@ -83,61 +93,60 @@ export function auditGapLine(lines: number): string {
 
 type Context = Parameters<MethodImplSpec["impl"]>[1];
 
-/** Wraps a method, so that audited calls collect the ids in their first request and first response. */
+/** Wraps a method, so that audited calls collect the ids in the first request and the first response that have any. */
 export function withSubjects(spec: MethodImplSpec): MethodImplSpec {
   const { input, output } = spec.method;
-  const ask = <T>(request: T, context: Context): T => {
-    callOf(context).subjects?.add(input, request);
-    return request;
-  };
-  const askFirst = <T>(requests: AsyncIterable<T>, context: Context): AsyncIterable<T> =>
-    callOf(context).subjects === undefined
-      ? requests
-      : tapFirst(requests, (request) => ask(request, context));
-  const answer = <T>(message: T, context: Context): T => {
+  const ask = (request: unknown, context: Context): boolean =>
+    callOf(context).subjects?.add(input, request) ?? true;
+  const answer = (message: unknown, context: Context): boolean => {
     const { subjects, changes } = callOf(context);
     // The response names what the call created. A read does not act on what it returns.
-    if (changes) subjects?.add(output, message);
-    return message;
+    return !changes || (subjects?.add(output, message) ?? true);
   };
-  const answerFirst = <T>(answers: AsyncIterable<T>, context: Context): AsyncIterable<T> =>
-    callOf(context).subjects === undefined
-      ? answers
-      : tapFirst(answers, (message) => answer(message, context));
+  const tap = <T>(items: AsyncIterable<T>, context: Context, see: typeof ask): AsyncIterable<T> =>
+    callOf(context).subjects === undefined ? items : tapUntil(items, (item) => see(item, context));
   switch (spec.kind) {
     case "unary": {
-      const impl: typeof spec.impl = async (request, context) =>
-        answer(await spec.impl(ask(request, context), context), context);
+      const impl: typeof spec.impl = async (request, context) => {
+        ask(request, context);
+        const message = await spec.impl(request, context);
+        answer(message, context);
+        return message;
+      };
       return { ...spec, impl };
     }
     case "server_streaming": {
-      const impl: typeof spec.impl = (request, context) =>
-        answerFirst(spec.impl(ask(request, context), context), context);
+      const impl: typeof spec.impl = (request, context) => {
+        ask(request, context);
+        return tap(spec.impl(request, context), context, answer);
+      };
       return { ...spec, impl };
     }
     case "client_streaming": {
-      const impl: typeof spec.impl = async (requests, context) =>
-        answer(await spec.impl(askFirst(requests, context), context), context);
+      const impl: typeof spec.impl = async (requests, context) => {
+        const message = await spec.impl(tap(requests, context, ask), context);
+        answer(message, context);
+        return message;
+      };
       return { ...spec, impl };
     }
     case "bidi_streaming": {
       const impl: typeof spec.impl = (requests, context) =>
-        answerFirst(spec.impl(askFirst(requests, context), context), context);
+        tap(spec.impl(tap(requests, context, ask), context), context, answer);
       return { ...spec, impl };
     }
   }
 }
 
-/** The same items. Passes the first one to `tap`; the others cost nothing extra. */
-function tapFirst<T>(items: AsyncIterable<T>, tap: (item: T) => void): AsyncIterable<T> {
+/** The same items. Passes each to `tap` until that returns true; the others cost nothing extra. */
+function tapUntil<T>(items: AsyncIterable<T>, tap: (item: T) => boolean): AsyncIterable<T> {
   return {
     [Symbol.asyncIterator]() {
       const iterator = items[Symbol.asyncIterator]();
       let next = async (): Promise<IteratorResult<T>> => {
-        next = () => iterator.next();
-        const first = await iterator.next();
-        if (!first.done) tap(first.value);
-        return first;
+        const item = await iterator.next();
+        if (item.done || tap(item.value)) next = () => iterator.next();
+        return item;
       };
       return {
         next: () => next(),

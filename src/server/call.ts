@@ -4,7 +4,7 @@ import { parseTimeout as parseConnect } from "@connectrpc/connect/protocol-conne
 import { parseTimeout as parseGrpc } from "@connectrpc/connect/protocol-grpc";
 import { BerthError } from "../base/errors.ts";
 import { type HttpRequest, peerOf, queryOf, type RpcProtocol } from "./http-message.ts";
-import { MAX_TIMEOUT_MS } from "./limits.ts";
+import { MAX_TIMEOUT_MS, type ReceiveAccount, type ReceiveBudget } from "./limits.ts";
 import type { Subjects } from "./subjects.ts";
 
 /** What is known about a call, or about a reader of a page, before the body is read. */
@@ -36,13 +36,25 @@ export interface Principal {
   readonly scope: Scope;
 }
 
+/** The error for a caller who is known, and may not call. */
+export class RefusedCaller extends BerthError {
+  /** Who it is, in the tenant of its token. */
+  readonly principal: Principal;
+
+  constructor(principal: Principal, { reason, message, metadata }: BerthError) {
+    super(reason, message, { metadata });
+    this.principal = principal;
+  }
+}
+
 /** Finds out who makes a call. */
 export interface Authenticator {
   /**
    * Runs before the body of the request is read.
    *
-   * @throws BerthError `UNAUTHENTICATED` for an unknown caller; `TOKEN_SCOPE` or `INVALID_ARGUMENT` if it may not act
-   *   in the tenant that it names
+   * @throws BerthError `UNAUTHENTICATED` for an unknown caller
+   * @throws RefusedCaller `UNAUTHENTICATED` for one whose token has expired; `TOKEN_SCOPE` or `INVALID_ARGUMENT` if it
+   *   may not act in the tenant that it names
    */
   authenticate(credentials: Credentials): Principal | Promise<Principal>;
   /** Why running calls of a principal must end. Undefined: they may continue. */
@@ -153,6 +165,11 @@ export class Call implements Credentials {
     return !this.streamsRequests && !this.#request.complete;
   }
 
+  /** How many bytes of the request have arrived and were not read. Over HTTP/1 they wait in the kernel. */
+  get unreadBytes(): number {
+    return "stream" in this.#request ? this.#request.stream.readableLength : 0;
+  }
+
   /** Milliseconds since the call arrived. */
   get ageMs(): number {
     return performance.now() - this.#startMs;
@@ -165,6 +182,11 @@ export class Call implements Credentials {
   /** Aborted when the call is over, for any reason. The reason is a `BerthError`. */
   get signal(): AbortSignal {
     return this.#controller.signal;
+  }
+
+  /** Drops what was not read of the request, and what still arrives. For a call that has ended. */
+  dropRequest(): void {
+    this.#request.resume();
   }
 
   /** Ends the call. Without a reason: its response is complete. Only the first reason counts. */
@@ -221,6 +243,8 @@ export interface CallObserver {
 export class Calls {
   readonly #running = new Set<Call>();
   readonly #observers: readonly CallObserver[];
+  /** What the calls held of the memory for requests when their unread bytes were last counted. */
+  readonly #unread: ReceiveAccount[] = [];
   #refusal: BerthError | undefined;
   #idle: PromiseWithResolvers<void> | undefined;
 
@@ -260,6 +284,26 @@ export class Calls {
     for (const call of [...this.#running]) {
       const reason = call.principal && authenticator.recheck(call.principal);
       if (reason) call.abort(reason);
+    }
+  }
+
+  /**
+   * Counts what has arrived of requests and was not read, and ends the calls for which there is no room. A call that
+   * waits for its turn, or for its sandbox, leaves megabytes unread over HTTP/2, and a connection has many calls.
+   */
+  countUnread(budget: ReceiveBudget): void {
+    for (const account of this.#unread.splice(0)) account.close();
+    for (const call of [...this.#running]) {
+      const { unreadBytes } = call;
+      if (unreadBytes === 0) continue;
+      const account = budget.open(call.owner);
+      try {
+        account.charge(unreadBytes);
+        this.#unread.push(account);
+      } catch (error) {
+        call.abort(error as BerthError);
+        call.dropRequest();
+      }
     }
   }
 

@@ -50,7 +50,7 @@ abstract class ConnectResponse extends DirectResponse {
     this.wake();
     // A client that streams requests may continue for a long time after a refusal, so do not wait for it.
     if (this.#request.complete || callOf(this.context).streamsRequests) this.response.end();
-    else void requestEnd(this.#request).then(() => this.response.end());
+    else void requestEnd(this.#request, this.response).then(() => this.response.end());
   }
 
   /** Ends the call with an error as the whole response. */

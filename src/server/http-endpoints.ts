@@ -1,6 +1,6 @@
 import type { Registry } from "prom-client";
 import type { HealthSource } from "./health.ts";
-import { endResponse, type HttpRequest, type HttpResponse, requestEnd } from "./http-message.ts";
+import { endAfterRequest, type HttpRequest, type HttpResponse } from "./http-message.ts";
 
 /** An HTTP response that is not an RPC's. */
 export interface Page {
@@ -49,14 +49,11 @@ export function textPage(status: number, text: string): Page {
 
 /** Sends a page. */
 export async function sendPage(request: HttpRequest, response: HttpResponse, page: Page): Promise<void> {
-  await requestEnd(request);
-  if (request.aborted) return;
   response.statusCode = page.status;
   response.setHeader("content-type", page.type);
-  response.setHeader("content-length", Buffer.byteLength(page.body));
   response.setHeader("x-content-type-options", "nosniff");
   for (const [name, value] of Object.entries(page.headers ?? {})) response.setHeader(name, value);
-  endResponse(response, request.method === "HEAD" ? undefined : page.body);
+  await endAfterRequest(request, response, page.body);
 }
 
 /** Makes text from a client safe to quote back to it. */

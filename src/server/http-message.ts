@@ -1,6 +1,7 @@
 import type http from "node:http";
 import http2 from "node:http2";
 import { stayOpen } from "../base/async.ts";
+import { dropRest } from "../base/drop-rest.ts";
 
 /** A request of either version of HTTP. */
 export type HttpRequest = http.IncomingMessage | http2.Http2ServerRequest;
@@ -70,9 +71,9 @@ function addressOf({ socket }: HttpRequest): string {
   return remoteAddress.includes(":") ? `[${remoteAddress}]:${remotePort}` : `${remoteAddress}:${remotePort}`;
 }
 
-/** Ends a response, with a last piece of body if there is one. The types of the two HTTP versions differ. */
-export function endResponse(response: HttpResponse, body?: string): void {
-  (response.end as (body?: string) => unknown).call(response, body);
+/** Ends a response. The types of the two HTTP versions differ. */
+export function endResponse(response: HttpResponse): void {
+  (response.end as () => unknown).call(response);
 }
 
 /** The protocol of an RPC. */
@@ -99,7 +100,7 @@ export function contentTypeOf({ headers }: HttpRequest): string {
  */
 const LINGER_MS = 2000;
 
-/** How long an early response waits for the end of its request. */
+/** How long an early response over HTTP/2 waits for the end of its request. */
 const COURTESY_MS = 500;
 
 /**
@@ -143,13 +144,23 @@ function close(request: HttpRequest, code: number): void {
 }
 
 /**
- * Resolves when the rest of a request has arrived and was dropped, or after a short time. If a response over HTTP/2
- * ends before its request, Node resets the stream. That is allowed, but curl then loses the response.
+ * Resolves when the rest of a request has arrived and was dropped, or after a short time. A client may lose a response
+ * that ends before its request. Over HTTP/2 Node resets the stream: that is allowed, but curl drops the response. Over
+ * HTTP/1 Node closes a connection that is not kept, and the kernel resets it when more arrives.
  */
-export async function requestEnd(request: HttpRequest): Promise<void> {
-  if (request.httpVersionMajor !== 2 || request.complete) return;
-  const ended = new AbortController();
-  for (const event of ["end", "close"]) request.once(event, () => ended.abort());
-  request.resume();
-  await stayOpen(COURTESY_MS, ended.signal);
+export async function requestEnd(request: HttpRequest, response: HttpResponse): Promise<void> {
+  if ("stream" in response) await dropRest(request, COURTESY_MS);
+  else if (!response.shouldKeepAlive) await dropRest(request, LINGER_MS);
+}
+
+/** Sends the body of a response, and ends it after its request. */
+export async function endAfterRequest(
+  request: HttpRequest,
+  response: HttpResponse,
+  body: string,
+): Promise<void> {
+  response.setHeader("content-length", Buffer.byteLength(body));
+  if (request.method !== "HEAD") (response.write as (body: string) => unknown).call(response, body);
+  await requestEnd(request, response);
+  endResponse(response);
 }

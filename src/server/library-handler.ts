@@ -69,7 +69,7 @@ export async function serveByLibrary(
     if (!isReadable(format)) head.header?.set(format.acceptHeader, ACCEPTED_ENCODING);
     const universal = {
       ...head,
-      body: body && responseBody(call, request, body, options),
+      body: body && responseBody(call, request, response, body, options),
       // Complete only after the body.
       get trailer() {
         return trailer && withPlainMessage(trailer);
@@ -158,6 +158,7 @@ async function* one(bytes: () => Uint8Array): AsyncGenerator<Uint8Array> {
 async function* responseBody(
   call: Call,
   request: HttpRequest,
+  response: HttpResponse,
   body: AsyncIterable<Uint8Array>,
   { queue, streams }: Pick<LibraryOptions, "queue" | "streams">,
 ): AsyncGenerator<Uint8Array> {
@@ -166,7 +167,7 @@ async function* responseBody(
     if (turn) await turn;
     yield bytes;
   }
-  if (call.protocol === "connect" && !call.streamsRequests) await requestEnd(request);
+  if (call.protocol === "connect" && !call.streamsRequests) await requestEnd(request, response);
 }
 
 /** The message of a read by GET. */

@@ -1,5 +1,5 @@
 import { BerthError } from "../base/errors.ts";
-import { SharedPlaces } from "../base/shared-places.ts";
+import { MemoryBudget } from "../base/memory-budget.ts";
 
 const KIB = 1024;
 const MIB = 1024 * KIB;
@@ -20,7 +20,10 @@ export interface RpcLimits {
   readonly maxReceivingBytes: number;
   /** Open connections. Further ones are closed at once. */
   readonly maxConnections: number;
-  /** Concurrent calls on one HTTP/2 connection. Clients queue more calls. */
+  /**
+   * Concurrent calls on one connection. Over HTTP/2 clients queue more calls. A connection over HTTP/1 with more requests
+   * that were not answered is closed.
+   */
   readonly maxConcurrentStreams: number;
   /**
    * How long a connection may take from its first byte until its protocol is known, and a new one for its TLS
@@ -71,20 +74,16 @@ const UNCOUNTED_BYTES = 4 * KIB;
  * owner can hold all of it.
  */
 export class ReceiveBudget {
-  readonly #limitBytes: number;
-  readonly #uncountedBytes: number;
-  readonly #shares: SharedPlaces;
+  readonly #memory: MemoryBudget;
 
   /** @param uncountedBytes how much of each request does not count. */
   constructor(limitBytes: number, uncountedBytes = UNCOUNTED_BYTES) {
-    this.#limitBytes = limitBytes;
-    this.#uncountedBytes = uncountedBytes;
-    this.#shares = new SharedPlaces(limitBytes);
+    this.#memory = new MemoryBudget(limitBytes, uncountedBytes);
   }
 
   /** The bytes currently held. */
   get heldBytes(): number {
-    return this.#limitBytes - this.#shares.free;
+    return this.#memory.heldBytes;
   }
 
   /** Runs `work` while it holds `bytes`. @throws BerthError `TOO_MANY_OPERATIONS` if the budget has no room */
@@ -100,22 +99,12 @@ export class ReceiveBudget {
 
   /** Opens an account for one call. The caller must close it. */
   open(owner: string): ReceiveAccount {
-    let left = this.#uncountedBytes;
-    let held = 0;
+    const share = this.#memory.open(owner);
     return {
       charge: (bytes) => {
-        const counted = Math.max(bytes - left, 0);
-        if (counted > 0) {
-          if (!this.#shares.hasRoomFor(owner, counted)) throw exhausted();
-          this.#shares.take(owner, counted);
-          held += counted;
-        }
-        left -= bytes - counted;
+        if (!share.take(bytes)) throw exhausted();
       },
-      close: () => {
-        if (held > 0) this.#shares.giveBack(owner, held);
-        held = 0;
-      },
+      close: share.close,
     };
   }
 }

@@ -39,7 +39,8 @@ type StreamListener = (
 
 /**
  * How much a client may send before it gets an acknowledgement, per call and per connection. Large, so that uploads do
- * not wait for the round trip.
+ * not wait for the round trip. Node acknowledges to a connection what it has not passed on to its calls, so each of these
+ * may leave this much unread: see `Calls.countUnread`.
  */
 const WINDOW_BYTES = 8 << 20;
 /**
@@ -62,6 +63,8 @@ export class Listener {
   readonly #sockets = new Set<net.Socket>();
   readonly #sessions = new Set<http2.Http2Session>();
   readonly #arrivals = new TurnShare();
+  /** How many requests of a connection over HTTP/1 are not answered yet. */
+  readonly #unanswered = new WeakMap<net.Socket, number>();
   #draining = false;
 
   constructor(options: ListenerOptions) {
@@ -77,7 +80,10 @@ export class Listener {
         requestTimeout: 0,
         maxHeaderSize: MAX_HEADER_BYTES,
       },
-      (request, response) => void this.#inTurn(response, () => onRequest(request, response)),
+      (request, response) => {
+        if (!this.#hasRoomFor(request, response)) return;
+        void this.#inTurn(response, () => onRequest(request, response));
+      },
     );
     // Node checks for slow headers only on a server that listens.
     this.#http1.emit("listening");
@@ -195,6 +201,22 @@ export class Listener {
       stream.on("error", () => {});
       void this.#inTurn(stream, () => begin.call(server, stream, ...rest));
     });
+  }
+
+  /**
+   * Whether a request over HTTP/1 may begin. If its connection has more unanswered requests than HTTP/2 allows, it is
+   * closed: Node reads any number of them from a client that waits for no answer.
+   */
+  #hasRoomFor({ socket }: http.IncomingMessage, response: http.ServerResponse): boolean {
+    const count = (change: number): number => {
+      const unanswered = (this.#unanswered.get(socket) ?? 0) + change;
+      this.#unanswered.set(socket, unanswered);
+      return unanswered;
+    };
+    response.once("close", () => count(-1));
+    const hasRoom = count(1) <= this.#options.limits.maxConcurrentStreams;
+    if (!hasRoom) socket.destroy();
+    return hasRoom;
   }
 
   /** Starts a call in its turn, unless it was canceled by then. */

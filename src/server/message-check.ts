@@ -75,8 +75,9 @@ export function unknownField(desc: DescMessage, json: unknown): BerthError | und
 
 /** Other values of a wrong type are left to the parser. */
 function inMessage(desc: DescMessage, json: unknown, path: string): BerthError | undefined {
-  if (desc.typeName === DURATION && typeof json !== "object" && !isDurationText(json))
-    return noDuration(json, path);
+  const text = TEXTS.get(desc.typeName);
+  if (text !== undefined && json !== null && !(typeof json === "string" && text.form.test(json)))
+    return noSuchText(text.what, json, path);
   // Types such as Struct and Timestamp have their own JSON form.
   if (desc.typeName.startsWith("google.protobuf.")) return undefined;
   if (!isObject(json)) return path === "" || json === null ? undefined : noObject(desc, json, path);
@@ -91,7 +92,7 @@ function inMessage(desc: DescMessage, json: unknown, path: string): BerthError |
 }
 
 function inField(field: DescField, value: unknown, path: string): BerthError | undefined {
-  if (field.message === undefined && field.enum === undefined) return undefined;
+  if (field.scalar !== undefined && !SCALARS.has(field.scalar)) return undefined;
   const list = field.fieldKind === "list";
   if (!list && field.fieldKind !== "map") return inValue(field, value, path);
   if (list ? !Array.isArray(value) : !isObject(value)) return undefined;
@@ -104,10 +105,36 @@ function inField(field: DescField, value: unknown, path: string): BerthError | u
 
 function inValue(field: DescField, value: unknown, path: string): BerthError | undefined {
   if (field.message !== undefined) return inMessage(field.message, value, path);
+  if (field.scalar !== undefined) return SCALARS.get(field.scalar)?.(value, path);
   if (field.enum === undefined || typeof value !== "string") return undefined;
   return field.enum.values.some(({ name }) => name === value)
     ? undefined
     : noSuchName(field.enum, value, path);
+}
+
+/** Checks for texts that the parser takes for something else than they mean. */
+const SCALARS: ReadonlyMap<ScalarType, (value: unknown, path: string) => BerthError | undefined> = new Map([
+  [ScalarType.BYTES, inBytes],
+  [ScalarType.UINT32, inMode],
+]);
+
+/** The parser skips blanks, so it would take `hello world` for other bytes. Lines of base64 may be wrapped. */
+function inBytes(value: unknown, path: string): BerthError | undefined {
+  if (typeof value !== "string" || !value.includes(" ")) return undefined;
+  return invalidArgument(
+    path.slice(0, MAX_PATH),
+    'it holds a blank, so it is not base64. Bytes are base64 in JSON: printf %s "$TEXT" | base64 -w 0',
+  );
+}
+
+/** Of numbers without a sign, requests have only permission bits, which are usually written in octal. */
+function inMode(value: unknown, path: string): BerthError | undefined {
+  if (typeof value !== "string" || !/^0\d/.test(value)) return undefined;
+  const octal = /^0[0-7]{1,10}$/.test(value) ? ` Octal ${value} is ${Number.parseInt(value, 8)}.` : "";
+  return invalidArgument(
+    path.slice(0, MAX_PATH),
+    `${JSON.stringify(value.slice(0, MAX_NAME))} begins with 0, and numbers in JSON are decimal.${octal}`,
+  );
 }
 
 function noSuchName(
@@ -127,25 +154,42 @@ function noSuchName(
   );
 }
 
-const DURATION = "google.protobuf.Duration";
+/** Messages that are a text in JSON: its form, and what it is. */
+const TEXTS: ReadonlyMap<string, { readonly form: RegExp; readonly what: string }> = new Map([
+  [
+    "google.protobuf.Duration",
+    {
+      form: /^-?\d+(\.\d{1,9})?s$/,
+      what: 'a duration. Give seconds as a text that ends in "s", for instance "300s" or "0.5s".',
+    },
+  ],
+  [
+    "google.protobuf.FieldMask",
+    {
+      form: /^[^_]*$/,
+      what: 'a field mask. Give a text of names in lowerCamelCase, with commas between them, for instance "labels,idleTimeout".',
+    },
+  ],
+]);
 
-function isDurationText(json: unknown): boolean {
-  return typeof json === "string" && /^-?\d+(\.\d{1,9})?s$/.test(json);
+function noSuchText(what: string, json: unknown, path: string): BerthError {
+  const shown = typeof json === "object" ? kindOf(json) : JSON.stringify(json).slice(0, MAX_NAME);
+  return invalidArgument(path.slice(0, MAX_PATH), `${shown} is not ${what}`);
 }
 
-function noDuration(json: unknown, path: string): BerthError {
-  const text = String(JSON.stringify(json)).slice(0, MAX_NAME);
-  return invalidArgument(
-    path.slice(0, MAX_PATH),
-    `${text} is not a duration. Give seconds as a text that ends in "s", for instance "300s" or "0.5s".`,
-  );
+/** What a value of JSON is, in words. */
+function kindOf(json: unknown): string {
+  if (Array.isArray(json)) return "a list";
+  return typeof json === "object" ? "an object" : `a ${typeof json}`;
 }
 
 /** The parser does not say which field it is, and `{"argv": ["ls"]}` is an easy slip. */
 function noObject({ typeName, fields }: DescMessage, json: unknown, path: string): BerthError {
-  const kind = Array.isArray(json) ? "a list" : `a ${typeof json}`;
   const example = `{${fields.map(({ jsonName }) => `"${jsonName}": …`).join(", ")}}`;
-  return invalidArgument(path.slice(0, MAX_PATH), `takes an object of ${typeName}, not ${kind}: ${example}.`);
+  return invalidArgument(
+    path.slice(0, MAX_PATH),
+    `takes an object of ${typeName}, not ${kindOf(json)}: ${example}.`,
+  );
 }
 
 const fieldsByName = new WeakMap<DescMessage, ReadonlyMap<string, DescField>>();

@@ -4,7 +4,14 @@ import { errorToJsonBytes } from "@connectrpc/connect/protocol-connect";
 import { BerthError, canceled } from "../base/errors.ts";
 import type { Logger } from "../base/logger.ts";
 import type { AuditLog } from "./audit-log.ts";
-import { type Authenticator, Call, type Calls, type Credentials } from "./call.ts";
+import {
+  type Authenticator,
+  Call,
+  type Calls,
+  type Credentials,
+  type Principal,
+  RefusedCaller,
+} from "./call.ts";
 import type { Decompressor } from "./decompressor.ts";
 import { type DirectOptions, directWire, serveDirectly } from "./direct-handler.ts";
 import { deadlineExceeded } from "./error-conversion.ts";
@@ -14,6 +21,7 @@ import {
   contentTypeOf,
   dismissLateBody,
   dismissReader,
+  endAfterRequest,
   endResponse,
   type HttpRequest,
   type HttpResponse,
@@ -22,7 +30,6 @@ import {
   peerOf,
   protocolOf,
   type RpcProtocol,
-  requestEnd,
 } from "./http-message.ts";
 import { wantsJsonLines } from "./json-lines.ts";
 import { getMessage, serveByLibrary } from "./library-handler.ts";
@@ -83,23 +90,30 @@ export class RequestHandler {
   async #pageFor(request: HttpRequest, { access, page }: Pages[string]): Promise<Page> {
     if (request.method !== "GET" && request.method !== "HEAD") return textPage(405, "Use GET.");
     if (access === "open") return page();
-    const credentials = { headers: request.headers, method: pathOf(request), peer: peerOf(request) };
-    const answer = await this.#guardedPage(credentials, page);
-    if (answer.status === 401 || answer.status === 403) {
-      this.#options.audit?.pageRefused(credentials, answer.status);
-    }
-    return answer;
+    return this.#adminPage(
+      { headers: request.headers, method: pathOf(request), peer: peerOf(request) },
+      page,
+    );
   }
 
-  async #guardedPage(credentials: Credentials, page: () => Page | Promise<Page>): Promise<Page> {
+  async #adminPage(credentials: Credentials, page: () => Page | Promise<Page>): Promise<Page> {
+    const { authenticator, audit } = this.#options;
+    let principal: Principal | undefined;
+    let answer: Page;
     try {
-      const { scope } = await this.#options.authenticator.authenticate(credentials);
-      return scope === "admin" ? page() : textPage(403, "This page needs a token of scope admin.");
+      principal = await authenticator.authenticate(credentials);
+      if (principal.scope === "admin") return page();
+      answer = textPage(403, "This page needs a token of scope admin.");
     } catch (error) {
       if (!(error instanceof BerthError)) throw error;
-      if (error.reason !== "UNAUTHENTICATED") return textPage(403, error.message);
-      return { ...textPage(401, error.message), headers: { "www-authenticate": "Bearer" } };
+      if (error instanceof RefusedCaller) ({ principal } = error);
+      answer =
+        error.reason === "UNAUTHENTICATED"
+          ? { ...textPage(401, error.message), headers: { "www-authenticate": "Bearer" } }
+          : textPage(403, error.message);
     }
+    audit?.pageRefused(credentials, answer.status, principal);
+    return answer;
   }
 
   async #serveRoute(request: HttpRequest, response: HttpResponse, route: Route): Promise<void> {
@@ -197,10 +211,8 @@ async function sendUnimplemented(
       endResponse(response);
       break;
     case "connect":
-      await requestEnd(request);
-      if (request.aborted) return;
       begin(response, 404, "application/json");
-      endResponse(response, errorToJsonText(error));
+      await endAfterRequest(request, response, errorToJsonText(error));
       break;
   }
 }

@@ -83,7 +83,7 @@ export interface RpcServer {
 const FLUSH_MS = 1000;
 const MAX_FLUSHES = 5;
 
-/** How often running calls are checked for principals that are no longer allowed, in milliseconds. */
+/** How often unread requests are counted, and principals of running calls checked, in milliseconds. */
 const RECHECK_MS = 250;
 
 /** Creates a server. It does nothing until it is started. */
@@ -175,7 +175,10 @@ export function createRpcServer(options: RpcServerOptions): RpcServer {
       calls.abort(requestTimeout(limitMs), (call) => call.awaitsRequest && call.ageMs > limitMs);
     }, limitMs / 4);
     sweep.unref();
-    recheck = setInterval(() => calls.recheck(authenticator), RECHECK_MS);
+    recheck = setInterval(() => {
+      calls.recheck(authenticator);
+      calls.countUnread(receiving);
+    }, RECHECK_MS);
     recheck.unref();
     return address;
   }

@@ -27,26 +27,31 @@ export class Subjects {
     return Object.fromEntries(Array.from(this.#ids, ([name, values]) => [name, [...values]]));
   }
 
-  /** Adds the ids of a message, or of its initializer. */
-  add(type: DescMessage, message: unknown): void {
+  /** Adds the ids of a message, or of its initializer. Returns whether it has any. */
+  add(type: DescMessage, message: unknown): boolean {
     let known = places.get(type);
     if (known === undefined) {
       known = placesIn(type, MAX_DEPTH);
       places.set(type, known);
     }
-    this.#take(known, message);
+    return this.#take(known, message);
   }
 
-  #take(from: readonly Place[], message: unknown): void {
-    if (typeof message !== "object" || message === null) return;
+  #take(from: readonly Place[], message: unknown): boolean {
+    if (typeof message !== "object" || message === null) return false;
+    let found = false;
     for (const { field, inner } of from) {
       const value = fieldOf(field, message as Record<string, unknown>);
       const values: readonly unknown[] = Array.isArray(value) ? value.slice(0, MAX_ITEMS) : [value];
       for (const item of values) {
-        if (inner !== undefined) this.#take(inner, item);
-        else if (typeof item === "string" && item !== "") this.#keep(field.name, item);
+        if (inner !== undefined) found = this.#take(inner, item) || found;
+        else if (typeof item === "string" && item !== "") {
+          this.#keep(field.name, item);
+          found = true;
+        }
       }
     }
+    return found;
   }
 
   #keep(name: string, text: string): void {

@@ -2,6 +2,7 @@ import { randomBytes } from "node:crypto";
 import type { Clock } from "../base/clock.ts";
 import { BerthError, hasReason, invalidArgument, throwIfAborted } from "../base/errors.ts";
 import type { JsonObject } from "../base/json.ts";
+import { shorten } from "../base/shorten.ts";
 import type { SandboxManager } from "../sandboxes/manager.ts";
 import type { RequestedSpec } from "../sandboxes/spec.ts";
 import type { Prepared } from "../sandboxes/warm-pool.ts";
@@ -16,6 +17,8 @@ import type { SessionJournal } from "./store.ts";
 const WORKSPACE_TARGET = "/workspace";
 /** A session's own sandbox is deleted with the session. If that fails, its idle timeout ends it this much later. */
 const OUTLIVES_MS = 60_000;
+/** The longest value of a label that Berth accepts. */
+const MAX_LABEL_BYTES = 255;
 /** The longest duration that Berth accepts. */
 const MAX_MS = 24 * 24 * 3600 * 1000;
 const MAX_NUMBER = 999;
@@ -133,7 +136,7 @@ export class SessionCreator {
     const { owner, sessionId, type, ttlMs, workspaceId } = record.init;
     const spec: RequestedSpec = {
       ...this.#parts.sandboxes.fit(type.sandbox),
-      labels: { session_id: sessionId.slice(0, 255) },
+      labels: { session_id: shorten(sessionId, MAX_LABEL_BYTES) },
       idleTimeoutMs: Math.min(ttlMs + OUTLIVES_MS, MAX_MS),
       ...(workspaceId !== "" && {
         mounts: [{ source: { kind: "workspace", workspaceId }, target: WORKSPACE_TARGET, readOnly: false }],

@@ -48,11 +48,11 @@ interface SessionSettings extends SessionManagerSettings {
 export function createSessions(settings: SessionSettings, parts: SessionParts) {
   const programs = { ...parts, unfinished: new UnfinishedMessages() };
   const catalog = new ToolCatalog([
-    bashType(parts),
+    bashType(programs),
     browserType(programs, settings.desktopImage),
     codeType(parts.processes),
     filesType(parts.files, parts.processes),
-    pythonType(parts),
+    pythonType(programs),
     vmType(programs, settings.desktopImage),
   ]);
   for (const { type } of catalog.types) {

@@ -5,6 +5,15 @@ import { Seal } from "./seal.ts";
 /** How long a statement waits for another connection's lock. */
 const BUSY_TIMEOUT_MS = 5_000;
 
+/** From how many pages on a commit copies the log into the file, unless somebody else has: 64 MiB. */
+const MAX_LOG_PAGES = 16_000;
+
+/** How many pages the write-ahead log has, and how many of them are in the file already. */
+export interface LogSize {
+  readonly pages: number;
+  readonly copied: number;
+}
+
 /**
  * One connection to a SQLite file, for short synchronous work. In WAL mode a small write takes tens of microseconds and
  * does not wait for the disk. Commits survive a crash of the process. The newest ones may be lost if the machine loses
@@ -16,6 +25,7 @@ export class Database {
   readonly #sqlite: DatabaseSync;
   readonly #statements = new Map<string, StatementSync>();
   #depth = 0;
+  #onCommit: (() => void) | undefined;
 
   private constructor(sqlite: DatabaseSync, seal: Seal) {
     this.#sqlite = sqlite;
@@ -49,6 +59,21 @@ export class Database {
   }
 
   /**
+   * Has `onCommit` called after each transaction. It has to see to it that the log is copied into the file, which
+   * otherwise a commit does at 1,000 pages: now only at {@link MAX_LOG_PAGES}.
+   */
+  onCommit(onCommit: (() => void) | undefined): void {
+    if (onCommit !== undefined) this.#sqlite.exec(`PRAGMA wal_autocheckpoint = ${MAX_LOG_PAGES}`);
+    this.#onCommit = onCommit;
+  }
+
+  /** Takes microseconds. */
+  log(): LogSize {
+    const { log, checkpointed } = this.prepare("PRAGMA wal_checkpoint(NOOP)").get() ?? {};
+    return { pages: Number(log), copied: Number(checkpointed) };
+  }
+
+  /**
    * Runs `work`, which must be synchronous, in a transaction. A nested transaction is part of the outer one.
    * @throws `NO_SPACE` if the disk is full. Nothing has changed then.
    */
@@ -59,6 +84,7 @@ export class Database {
       this.#sqlite.exec("BEGIN IMMEDIATE");
       const result = work();
       this.#sqlite.exec("COMMIT");
+      this.#onCommit?.();
       return result;
     } catch (error) {
       // After some failures SQLite has already rolled back.

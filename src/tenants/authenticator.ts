@@ -1,7 +1,13 @@
 import { timingSafeEqual } from "node:crypto";
 import type { Clock } from "../base/clock.ts";
 import { BerthError } from "../base/errors.ts";
-import { type Authenticator, type Credentials, type Principal, TENANT_HEADER } from "../server/call.ts";
+import {
+  type Authenticator,
+  type Credentials,
+  type Principal,
+  RefusedCaller,
+  TENANT_HEADER,
+} from "../server/call.ts";
 import { hashOf, tokenIdIn } from "./token.ts";
 import type { TokenRecord, TokenTable } from "./token-file.ts";
 
@@ -21,8 +27,11 @@ export class TokenAuthenticator implements Authenticator {
   }
 
   authenticate({ headers }: Credentials): Principal {
-    const { id, tenant, scope, sha256 } = this.#find(headers.authorization);
-    return { owner: this.#ownerOf(headers, tenant, scope), tenant, tokenId: id, tokenHash: sha256, scope };
+    const record = this.#find(headers.authorization);
+    const { id, tenant, scope, sha256 } = record;
+    const principal = { owner: tenant, tenant, tokenId: id, tokenHash: sha256, scope };
+    if (this.#isExpired(record)) throw new RefusedCaller(principal, expired());
+    return { ...principal, owner: this.#ownerOf(headers, principal) };
   }
 
   recheck({ owner, tokenId = "", tokenHash, tenant, scope }: Principal): BerthError | undefined {
@@ -49,27 +58,30 @@ export class TokenAuthenticator implements Authenticator {
     // Compare even if the id is unknown, so that the time does not reveal which ids exist.
     const isRight = timingSafeEqual(hashOf(text), kept);
     if (!isRight || record === undefined) throw unknownToken();
-    if (this.#isExpired(record)) throw expired();
     return record;
   }
 
-  #ownerOf(headers: Credentials["headers"], tenant: string, scope: Principal["scope"]): string {
+  #ownerOf(headers: Credentials["headers"], principal: Principal): string {
+    const { tenant, scope } = principal;
     const named = headers[TENANT_HEADER];
     if (named === undefined || named === tenant) return tenant;
-    if (scope !== "admin") {
-      throw new BerthError(
-        "TOKEN_SCOPE",
-        `${TENANT_HEADER}: the token belongs to another tenant, and only one of scope admin may act in others. Leave the header out.`,
-        { metadata: { scope, required_scope: "admin" } },
-      );
-    }
+    if (scope !== "admin") throw new RefusedCaller(principal, otherTenant(scope));
     if (typeof named === "string" && this.#source.table.tenants.has(named)) return named;
-    throw unknownTenant(named);
+    throw new RefusedCaller(principal, unknownTenant(named));
   }
 
   #isExpired({ expires }: TokenRecord): boolean {
     return expires !== undefined && expires <= this.#clock.wallMs();
   }
+}
+
+/** What others than admins get who name another tenant than their own. */
+function otherTenant(scope: Principal["scope"]): BerthError {
+  return new BerthError(
+    "TOKEN_SCOPE",
+    `${TENANT_HEADER}: the token belongs to another tenant, and only one of scope admin may act in others. Leave the header out.`,
+    { metadata: { scope, required_scope: "admin" } },
+  );
 }
 
 /** What an admin gets who names a tenant that the tokens file does not have. */

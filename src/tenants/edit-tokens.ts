@@ -84,7 +84,7 @@ async function edit<T>(
 ): Promise<T> {
   const file = await realpath(named).catch(() => path.resolve(named));
   using _lock = await lock(file);
-  const before = await readPrivateFile(file).catch((error: unknown) => {
+  const before = await readPrivateFile(file, "tokens").catch((error: unknown) => {
     if (mayMake && isMissing(error)) return undefined;
     throw error;
   });

@@ -7,7 +7,7 @@ import { optionError, parseTokenFile, TokenFileError, type TokenTable } from "./
 
 /** Reads a tokens file. @throws TokenFileError that says what is wrong, where, and what to do. */
 export async function readTokenFile(path: string): Promise<TokenTable> {
-  const { text } = await readPrivateFile(path);
+  const { text } = await readPrivateFile(path, "tokens");
   return parseTokenFile(text, path);
 }
 
@@ -60,7 +60,7 @@ export class LiveTokens {
   async #readAgain(isRetry: boolean): Promise<boolean> {
     const { signal } = this.#stopping;
     try {
-      const { text } = await readPrivateFile(this.#path);
+      const { text } = await readPrivateFile(this.#path, "tokens");
       this.#table = await parseAside("tokens", text, this.#path, signal);
       this.#problem = undefined;
       this.#log("tokens read again");

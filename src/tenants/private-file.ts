@@ -14,15 +14,28 @@ export interface PrivateText {
   readonly gid: number;
 }
 
+/** What to do about a file that is too large, and what to type if it does not exist; by what it holds. */
+const ADVICE = {
+  tokens: {
+    tooLarge: "revoke tokens that nobody uses",
+    missing: (path: string) => `berth token create --tenant default --tokens ${path}`,
+  },
+  secrets: {
+    tooLarge: "a directory with one file per secret may hold more",
+    missing: (path: string) => `(umask 077; echo 'secrets: {}' >${path})`,
+  },
+};
+
 /**
- * Reads a file that decides who may call. Anyone who can write it can grant access, so it must belong to this user or
- * to root, and be closed to others. A group may read root's file, because Kubernetes shares secrets in that way.
+ * Reads a file that decides who may call, or with which secrets. Anyone who can write it can grant access, so it must
+ * belong to this user or to root, and be closed to others. A group may read root's file, because Kubernetes shares
+ * secrets in that way.
  * @throws TokenFileError that says what is wrong and what to type
  */
-export async function readPrivateFile(path: string): Promise<PrivateText> {
+export async function readPrivateFile(path: string, holds: keyof typeof ADVICE): Promise<PrivateText> {
   // Without O_NONBLOCK, opening a FIFO waits for a writer.
   const file = await open(path, constants.O_RDONLY | constants.O_NONBLOCK).catch((error: unknown) => {
-    throw unreadable(path, error);
+    throw unreadable(path, holds, error);
   });
   try {
     const stat = await file.stat();
@@ -43,35 +56,34 @@ export async function readPrivateFile(path: string): Promise<PrivateText> {
         fix: `${sudo}chmod 600 ${quoteIfNeeded(path)}`,
       });
     }
-    if (size > MAX_FILE_BYTES) throw tooLarge(path);
+    if (size > MAX_FILE_BYTES) throw tooLarge(path, holds);
     // It may grow while it is read.
     const { buffer, bytesRead } = await file.read(Buffer.alloc(MAX_FILE_BYTES + 1), 0, MAX_FILE_BYTES + 1, 0);
-    if (bytesRead > MAX_FILE_BYTES) throw tooLarge(path);
+    if (bytesRead > MAX_FILE_BYTES) throw tooLarge(path, holds);
     const bytes = buffer.subarray(0, bytesRead);
     // Otherwise names and values would differ from those in the file.
     if (!isUtf8(bytes)) throw new TokenFileError(`${path} is not UTF-8 text`);
     // Without the byte order mark that some editors of Windows write.
     return { text: new TextDecoder().decode(bytes), uid, gid };
   } catch (error) {
-    throw error instanceof TokenFileError ? error : unreadable(path, error);
+    throw error instanceof TokenFileError ? error : unreadable(path, holds, error);
   } finally {
     await file.close();
   }
 }
 
-function tooLarge(path: string): TokenFileError {
-  return new TokenFileError(
-    `${path} is larger than ${MAX_FILE_BYTES >> 20} MiB; revoke tokens that nobody uses`,
-  );
+function tooLarge(path: string, holds: keyof typeof ADVICE): TokenFileError {
+  return new TokenFileError(`${path} is larger than ${MAX_FILE_BYTES >> 20} MiB; ${ADVICE[holds].tooLarge}`);
 }
 
-function unreadable(path: string, cause: unknown): TokenFileError {
+/** The error for a file that cannot be opened or read. */
+export function unreadable(path: string, holds: keyof typeof ADVICE, cause: unknown): TokenFileError {
   const { code } = cause as NodeJS.ErrnoException;
   const quoted = quoteIfNeeded(path);
   switch (code) {
     case "ENOENT":
       return new TokenFileError(`${path} does not exist`, {
-        fix: `berth token create --tenant default --tokens ${quoted}`,
+        fix: ADVICE[holds].missing(quoted),
         cause,
       });
     case "EACCES":

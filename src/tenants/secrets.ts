@@ -8,7 +8,7 @@ import { identityOf, RETRY_MS } from "../base/followed-files.ts";
 import type { Logger } from "../base/logger.ts";
 import { quoteIfNeeded } from "../base/shell-quote.ts";
 import { parseAside } from "./parse-aside.ts";
-import { readPrivateFile } from "./private-file.ts";
+import { readPrivateFile, unreadable } from "./private-file.ts";
 import { assertUsable, MAX_VALUE_BYTES, parseSecretsFile, SECRET_NAME } from "./secrets-file.ts";
 import { optionError, TokenFileError } from "./token-file.ts";
 
@@ -125,7 +125,7 @@ export class Secrets {
 
   async #read(file: string, version: string): Promise<ReadonlyMap<string, string>> {
     try {
-      const { text } = await readPrivateFile(file);
+      const { text } = await readPrivateFile(file, "secrets");
       const values = await parseAside("secrets", text, file);
       this.#file = { version, values };
       this.#stale = undefined;
@@ -147,8 +147,8 @@ export class Secrets {
 
 /** Checks a file or directory of secrets. Returns what is in a file; undefined for a directory. @throws TokenFileError */
 export async function contentOf(place: string): Promise<FileContent | undefined> {
-  const found = await stat(place, { bigint: true }).catch((cause: NodeJS.ErrnoException) => {
-    throw new TokenFileError(`${place} cannot be read (${cause.code})`, { cause });
+  const found = await stat(place, { bigint: true }).catch((cause: unknown) => {
+    throw unreadable(place, "secrets", cause);
   });
   if (!found.isDirectory()) return { version: identityOf(found), values: await readSecretsFile(place) };
   assertUnwritable(found, place);
@@ -171,7 +171,7 @@ export async function diagnoseSecrets(place: string): Promise<Finding> {
 
 /** Reads a secrets file. Errors contain positions and names of secrets, but never a value. @throws TokenFileError */
 async function readSecretsFile(file: string): Promise<ReadonlyMap<string, string>> {
-  const { text } = await readPrivateFile(file);
+  const { text } = await readPrivateFile(file, "secrets");
   return parseSecretsFile(text, file);
 }
 

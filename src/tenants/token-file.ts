@@ -1,6 +1,7 @@
 import { type Document, isMap, isNode, LineCounter, type Node, parseDocument, visit } from "yaml";
 import { z } from "zod";
 import { BerthError } from "../base/errors.ts";
+import { IN_PLAIN_WORDS } from "../base/schema-words.ts";
 import { parseCpus, parseSize, ValueError } from "../config/values.ts";
 import type { TenantQuota } from "../sandboxes/tenant-quotas.ts";
 import { TOKEN_ID } from "./token.ts";
@@ -102,10 +103,13 @@ const tenant = z.strictObject(
   "is not a tenant: write {}, or its quota and secrets",
 );
 
-const tokensFile = z.strictObject({
-  tenants: z.record(tenantName, tenant.nullable(), "is not a map of tenants"),
-  tokens: z.array(token, "is not a list of tokens").max(MAX_TOKENS, `has more than ${MAX_TOKENS} tokens`),
-});
+const tokensFile = z.strictObject(
+  {
+    tenants: z.record(tenantName, tenant.nullable(), "is not a map of tenants"),
+    tokens: z.array(token, "is not a list of tokens").max(MAX_TOKENS, `has more than ${MAX_TOKENS} tokens`),
+  },
+  "is not a map with tenants and tokens",
+);
 
 /** A token as stored, without its text. */
 export type TokenRecord = z.output<typeof token>;
@@ -187,7 +191,7 @@ export function readTokenDocument(
       throw fault(node, "uses an alias (*name); write out what it stands for");
     },
   });
-  const found = tokensFile.safeParse(document.toJS());
+  const found = tokensFile.safeParse(document.toJS(), IN_PLAIN_WORDS);
   if (!found.success) throw faultOf(document, found.error.issues[0], fault);
   const { tenants, tokens } = found.data;
   const named = new Map(Object.entries(tenants).map(([name, tenant]) => [name, tenant?.quota ?? {}]));
@@ -247,7 +251,7 @@ function faultOf(
   }
   const missing = node === undefined;
   const where = missing ? document.getIn(path.slice(0, -1), true) : node;
-  const what = typeof at === "number" ? `token ${at + 1}` : at;
+  const what = typeof at === "number" ? `${path[0] === "tokens" ? "token" : "secret"} ${at + 1}` : at;
   const problem = missing ? "is missing" : (issue?.message ?? "is wrong");
   return fault(where, what === undefined ? problem : `${what}: ${problem}`);
 }

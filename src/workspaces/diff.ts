@@ -33,7 +33,7 @@ export type DiffItem =
   | { readonly type: "changes"; readonly changes: readonly TreeChange[] }
   | { readonly type: "summary"; readonly summary: DiffSummary };
 
-/** The size of a full part, and how long its first change may wait for more. */
+/** The size of a full part, and how long its first change waits for more. */
 const MAX_CHANGES = 500;
 const MAX_NAME_BYTES = 64 * 1024;
 const MAX_WAIT_MS = 1_000;
@@ -55,9 +55,11 @@ export class WorkspaceDiff {
     using _ = transfers.stream(name.owner);
     const places = [await workspaces.findWhole(base), await workspaces.findWhole(name)] as const;
     const summary = { added: tally(), removed: tally(), modified: tally() };
+    const left = new AbortController();
     if (workspaceKey(base) !== workspaceKey(name)) {
       try {
-        for await (const changes of inBatches(this.#compare(places, signal))) {
+        const either = AbortSignal.any([signal, left.signal]);
+        for await (const changes of inBatches(this.#compare(places, either))) {
           for (const change of changes) count(summary, change);
           yield { type: "changes", changes };
         }
@@ -65,6 +67,8 @@ export class WorkspaceDiff {
         // Reading a workspace that is deleted or replaced meanwhile can fail in many ways.
         if (!signal.aborted) for (const place of places) workspaces.assertSame(place, "compared");
         throw error;
+      } finally {
+        left.abort();
       }
       for (const place of places) workspaces.assertSame(place, "compared");
     }
@@ -110,19 +114,41 @@ function count(summary: Record<keyof DiffSummary, Tally>, change: TreeChange): v
   if (isCounted && file.kind === "REGULAR") of.bytes += file.sizeBytes;
 }
 
-async function* inBatches(changes: AsyncIterable<TreeChange>): AsyncGenerator<TreeChange[]> {
+async function* inBatches(changes: AsyncGenerator<TreeChange>): AsyncGenerator<TreeChange[]> {
   let batch: TreeChange[] = [];
-  let [nameBytes, sinceMs] = [0, 0];
-  for await (const change of changes) {
-    if (batch.length === 0) [nameBytes, sinceMs] = [0, performance.now()];
-    batch.push(change);
-    nameBytes += change.path.length;
-    if (batch.length < MAX_CHANGES && nameBytes < MAX_NAME_BYTES && performance.now() - sinceMs < MAX_WAIT_MS)
-      continue;
-    yield batch;
-    batch = [];
+  let nameBytes = 0;
+  let timer: NodeJS.Timeout | undefined;
+  let late = Promise.withResolvers<undefined>();
+  const take = (): TreeChange[] => {
+    clearTimeout(timer);
+    late = Promise.withResolvers();
+    const taken = batch;
+    [batch, nameBytes] = [[], 0];
+    return taken;
+  };
+  try {
+    let next = changes.next();
+    for (;;) {
+      // The caller may leave before it fails.
+      next.catch(() => {});
+      const result = await Promise.race([next, late.promise]);
+      if (result === undefined) {
+        yield take();
+        continue;
+      }
+      if (result.done) break;
+      if (batch.length === 0) timer = setTimeout(late.resolve, MAX_WAIT_MS, undefined);
+      batch.push(result.value);
+      nameBytes += result.value.path.length;
+      next = changes.next();
+      if (batch.length === MAX_CHANGES || nameBytes >= MAX_NAME_BYTES) yield take();
+    }
+    if (batch.length > 0) yield take();
+  } finally {
+    clearTimeout(timer);
+    // Do not await this: the next change may take long.
+    changes.return(undefined).catch(() => {});
   }
-  if (batch.length > 0) yield batch;
 }
 
 /** The bytes of a workspace's tar. Adds to its errors which workspace they are about. */

@@ -2,6 +2,7 @@ import { forEachConcurrently, within } from "../base/async.ts";
 import type { Clock } from "../base/clock.ts";
 import { BerthError, throwIfAborted } from "../base/errors.ts";
 import type { Logger } from "../base/logger.ts";
+import type { MemoryBudget } from "../base/memory-budget.ts";
 import type { TemporaryNames } from "../files/temporary-names.ts";
 import type { WorkspaceMounts } from "./mounts.ts";
 import type { WorkspaceQuota } from "./quota.ts";
@@ -29,6 +30,8 @@ interface WorkspaceManagerParts {
   readonly sweep: WorkspaceSweep;
   readonly users: WorkspaceSandboxes;
   readonly transfers: Transfers;
+  /** Limits what imports gather. */
+  readonly memory: MemoryBudget;
   readonly clock: Clock;
   readonly logger: Logger;
 }
@@ -116,9 +119,10 @@ export class WorkspaceManager {
 
   /** What an earlier run left incomplete. Nothing if the database cannot be read or written now. */
   #unfinished(): WorkspaceRecord[] {
-    const { store, storage, mounts, logger } = this.#parts;
+    const { store, storage, mounts, quota, logger } = this.#parts;
     try {
       const records = store.all();
+      quota.resume(records);
       if (storage.sharing)
         for (const owner of new Set(records.map(({ owner }) => owner))) mounts.recordShared(owner);
       return records.filter(({ state }) => state !== "ACTIVE");
@@ -142,10 +146,9 @@ export class WorkspaceManager {
     name: WorkspaceName,
     options: { readonly measure: boolean; readonly signal: AbortSignal },
   ): Promise<WorkspaceView> {
-    const { workspaces, quota, transfers } = this.#parts;
+    const { workspaces, quota } = this.#parts;
     await workspaces.findWhole(name);
-    const { measure, signal } = options;
-    if (measure) await transfers.copy(name.owner, () => quota.measure(name, signal), signal);
+    if (options.measure) await quota.measureAgain(name, options.signal);
     return workspaces.view(name);
   }
 
@@ -237,8 +240,8 @@ export class WorkspaceManager {
   }
 
   /**
-   * Unpacks a tar into a workspace, and creates the workspace if necessary. Holds its lock only to move the files in,
-   * not while the tar arrives.
+   * Unpacks a tar into a workspace, and creates the workspace if necessary: a new one appears once the import has
+   * succeeded. Holds its lock only to move the files in, not while the tar arrives.
    * @throws `ARCHIVE_REJECTED`, `FILE_KIND`, `NO_SPACE`, `WORKSPACE_BROKEN`, `TOO_MANY_OPERATIONS`; with `replace`:
    *   `WORKSPACE_IN_USE`.
    */
@@ -247,30 +250,58 @@ export class WorkspaceManager {
     chunks: AsyncIterable<Uint8Array>,
     options: { readonly replace: boolean; readonly signal: AbortSignal },
   ): Promise<Imported> {
-    const { workspaces, storage, store, mounts, quota, transfers } = this.#parts;
+    const { workspaces, store, transfers, logger } = this.#parts;
     using _ = transfers.stream(name.owner);
-    const { record } = await workspaces.locked(name, () => workspaces.make(name));
-    if (options.replace) this.#assertUnused(name);
-    else await quota.assertRoom(record, { signal: options.signal });
+    const record = await workspaces.locked(name, async () => {
+      // If another import is creating it, it stays, whether that import succeeds or not.
+      const isBegun = store.find(name)?.state === "CREATING";
+      return isBegun ? (await workspaces.make(name)).record : workspaces.begin(name);
+    });
+    try {
+      return await this.#import(record, chunks, options);
+    } catch (error) {
+      await workspaces
+        .locked(name, () => workspaces.giveUp(record))
+        .catch((left: unknown) => {
+          const { workspaceId } = name;
+          logger.warn({ workspaceId, err: left }, "a workspace that an import created could not be removed");
+        });
+      throw error;
+    }
+  }
+
+  async #import(
+    record: WorkspaceRecord,
+    chunks: AsyncIterable<Uint8Array>,
+    options: { readonly replace: boolean; readonly signal: AbortSignal },
+  ): Promise<Imported> {
+    const { workspaces, storage, store, mounts, quota } = this.#parts;
+    const { replace, signal } = options;
+    using memory = this.#parts.memory.open(record.owner, signal);
+    if (replace) this.#assertUnused(record);
+    else await quota.assertRoom(record, { signal });
     using incoming = quota.incoming(record, options);
     const { admit } = incoming;
-    const staged = await storage.stage(record, chunks, { admit, signal: options.signal });
+    const staged = await storage.stage(record, chunks, { admit, take: memory.take, signal });
     try {
-      return await workspaces.locked(name, async () => {
-        throwIfAborted(options.signal);
-        const place = await workspaces.findWhole(name);
-        if (options.replace) {
-          await mounts.closed(name, async () => {
-            this.#assertUnused(name);
-            await staged.replace(place, (tree) => store.setTree(name, tree));
+      return await workspaces.locked(record, async () => {
+        throwIfAborted(signal);
+        const now = store.find(record);
+        const isNew = now?.number === record.number && now.state === "CREATING";
+        const place = isNew ? now : await workspaces.findWhole(record);
+        if (replace) {
+          await mounts.closed(record, async () => {
+            this.#assertUnused(record);
+            await staged.replace(place, (tree) => store.setTree(record, tree));
           });
         } else {
-          await quota.assertRoomFor(staged.sizeBytes, record, options.signal);
+          await quota.assertRoomFor(staged.sizeBytes, record, signal);
           await staged.merge(place);
         }
+        if (isNew) store.activate(record);
         await incoming.settle();
         const { entryCount, sizeBytes } = staged;
-        return { workspace: workspaces.view(name), entryCount, sizeBytes };
+        return { workspace: workspaces.view(record), entryCount, sizeBytes };
       });
     } finally {
       await staged.discard();

@@ -3,6 +3,7 @@ import type { Clock } from "../base/clock.ts";
 import type { Finding } from "../base/diagnosis.ts";
 import { BerthError } from "../base/errors.ts";
 import type { Logger } from "../base/logger.ts";
+import { MemoryBudget } from "../base/memory-budget.ts";
 import { realPlace } from "../base/place.ts";
 import { exposureAt, exposureFindings } from "../base/private-directory.ts";
 import type { EngineVolumes } from "../engine/port.ts";
@@ -116,20 +117,23 @@ export function createWorkspaces(
     readonly sandboxes: SandboxManager;
     readonly quotas: TenantQuotas;
     readonly monitor: EngineMonitor;
+    /** Limits what imports gather. Default: nothing does. */
+    readonly memory?: MemoryBudget;
     readonly clock: Clock;
     readonly time: ServiceTime;
     readonly logger: Logger;
   },
 ) {
   const users = new WorkspaceSandboxes(parts.sandboxes);
-  const quota = new WorkspaceQuota({ ...parts, users });
-  const workspaces = new Workspaces({ ...parts, users, quota });
   const transfers = new Transfers();
+  const quota = new WorkspaceQuota({ ...parts, users, transfers });
+  const workspaces = new Workspaces({ ...parts, users, quota });
+  const memory = parts.memory ?? new MemoryBudget(Number.POSITIVE_INFINITY);
   const sweep = new WorkspaceSweep({ ...parts, isLeftBehind: (name) => parts.names.isLeftBehind(name) });
   return {
     diffs: new WorkspaceDiff({ ...parts, workspaces, transfers }),
     forks: new WorkspaceFork({ ...parts, workspaces, quota, transfers }),
-    workspaces: new WorkspaceManager({ ...parts, workspaces, quota, sweep, users, transfers }),
+    workspaces: new WorkspaceManager({ ...parts, workspaces, quota, sweep, users, transfers, memory }),
     quota,
     ensurer: new WorkspaceEnsurer({
       ...parts,

@@ -7,6 +7,7 @@ import { REST_FACTOR, Rechecks, type RoomRequest } from "./rechecks.ts";
 import type { WorkspaceSandboxes } from "./sandboxes.ts";
 import type { WorkspaceStorage } from "./storage.ts";
 import type { WorkspaceRecord, WorkspaceStore } from "./store.ts";
+import type { Transfers } from "./transfers.ts";
 import {
   isOverQuota,
   isShared,
@@ -35,7 +36,10 @@ interface ImportOptions {
 interface Incoming extends Disposable {
   /** Reserves the bytes received so far. @throws `TENANT_QUOTA` */
   admit(bytes: number): Promise<void>;
-  /** Measures the workspace after the files were moved in. From then on this size counts instead of the reservation. */
+  /**
+   * Measures the workspace after the files were moved in. From then on this size counts instead of the reservation. Never
+   * rejects: the import has succeeded.
+   */
   settle(): Promise<void>;
 }
 
@@ -53,12 +57,14 @@ export class WorkspaceQuota {
   readonly #quotas: TenantQuotas;
   readonly #logger: Logger;
   readonly #stop = new AbortController();
-  /** Keys of those over their quota that were logged and reported in events. */
+  /** Keys of those over their quota that this run logged and reported in events. */
   readonly #reported = new Set<string>();
-  /** Sizes of shared directories, by owner. */
+  /** Sizes of shared directories with a quota, by owner. */
   readonly #shared = new Map<string, number>();
   /** Bytes of running imports, by owner. */
   readonly #incoming = new Map<string, number>();
+  readonly #transfers: Transfers;
+  readonly #clock: Clock;
   readonly #rechecks: Rechecks;
   #watching: Promise<void> = Promise.resolve();
 
@@ -67,6 +73,7 @@ export class WorkspaceQuota {
     readonly storage: WorkspaceStorage;
     readonly users: WorkspaceSandboxes;
     readonly quotas: TenantQuotas;
+    readonly transfers: Transfers;
     readonly clock: Clock;
     readonly logger: Logger;
   }) {
@@ -74,8 +81,16 @@ export class WorkspaceQuota {
     this.#storage = parts.storage;
     this.#users = parts.users;
     this.#quotas = parts.quotas;
+    this.#transfers = parts.transfers;
+    this.#clock = parts.clock;
     this.#rechecks = new Rechecks(parts.clock);
     this.#logger = parts.logger;
+  }
+
+  /** Takes over the sizes that an earlier run measured. */
+  resume(records: readonly WorkspaceRecord[]): void {
+    for (const record of records)
+      if (record.sizeBytes !== undefined) this.#recordShared(record, record.sizeBytes);
   }
 
   /** Starts the watch. After a stop, does nothing. */
@@ -112,9 +127,19 @@ export class WorkspaceQuota {
     const name = sharedOf(owner);
     const { quotaBytes, quotaEnforcement } = this.#storage.quotaOf(name);
     if (quotaBytes === undefined) return undefined;
-    const known = this.#store.find(name);
-    const sizeBytes = measure && known ? await this.measure(name, signal) : known?.sizeBytes;
-    return { sizeBytes, quotaBytes, quotaEnforcement };
+    if (measure && this.#store.find(name) !== undefined) await this.measureAgain(name, signal);
+    return { sizeBytes: this.#store.find(name)?.sizeBytes, quotaBytes, quotaEnforcement };
+  }
+
+  /**
+   * Measures a directory for a caller who wants to know its size. Callers who ask often share measurements, with rests in
+   * between. @throws like {@link measure}.
+   */
+  async measureAgain(name: WorkspaceName, signal: AbortSignal): Promise<void> {
+    const request = { signal, arrivedMs: this.#clock.monotonicMs() };
+    const measure = () => this.measure(name, this.#stop.signal);
+    const work = () => this.#rechecks.run(workspaceKey(name), measure, request);
+    await this.#transfers.copy(name.owner, work, signal);
   }
 
   /** Measures a directory and stores its size. @throws `WORKSPACE_NOT_FOUND`, also if it is deleted meanwhile. */
@@ -122,11 +147,12 @@ export class WorkspaceQuota {
     const place = this.#store.find(name);
     if (place === undefined) throw workspaceNotFound(name);
     const sizeBytes = await this.#storage.measure(place, signal);
+    const before = this.#store.find(name);
     // What was created again under its name has another size.
-    if (this.#store.find(name)?.number !== place.number) throw workspaceNotFound(name);
+    if (before?.number !== place.number) throw workspaceNotFound(name);
     this.#store.setSize(name, sizeBytes);
-    if (isShared(name)) this.#shared.set(name.owner, sizeBytes);
-    this.#report(name, sizeBytes);
+    this.#recordShared(name, sizeBytes);
+    this.#report(name, sizeBytes, before.sizeBytes);
     return sizeBytes;
   }
 
@@ -190,7 +216,7 @@ export class WorkspaceQuota {
       reserve(bytes);
     };
     const settle = async (): Promise<void> => {
-      await this.measure(name);
+      await this.#tryToMeasure(name);
       reserve(0);
     };
     return { admit, settle, [Symbol.dispose]: () => reserve(0) };
@@ -218,13 +244,29 @@ export class WorkspaceQuota {
   }
 
   /** A directory that cannot be measured keeps its last size. */
-  async #measureAll(owner: string): Promise<void> {
-    for (const record of this.#store.ofOwner(owner)) {
-      if (record.state === "ACTIVE") await this.measure(record, this.#stop.signal).catch(() => {});
+  async #tryToMeasure(name: WorkspaceName, signal?: AbortSignal): Promise<void> {
+    try {
+      await this.measure(name, signal);
+    } catch (error) {
+      if (signal?.aborted) return;
+      const { owner, workspaceId } = name;
+      this.#logger.debug({ owner, workspaceId, err: error }, "a directory was not measured");
     }
   }
 
-  #report(name: WorkspaceName, sizeBytes: number): void {
+  async #measureAll(owner: string): Promise<void> {
+    for (const record of this.#store.ofOwner(owner)) {
+      if (record.state === "ACTIVE") await this.#tryToMeasure(record, this.#stop.signal);
+    }
+  }
+
+  #recordShared(name: WorkspaceName, sizeBytes: number): void {
+    if (isShared(name) && this.#storage.quotaOf(name).quotaBytes !== undefined)
+      this.#shared.set(name.owner, sizeBytes);
+  }
+
+  /** @param beforeBytes the size as it was stored before, perhaps by an earlier run, which reported it. */
+  #report(name: WorkspaceName, sizeBytes: number, beforeBytes: number | undefined): void {
     const { quotaBytes, quotaEnforcement } = this.#storage.quotaOf(name);
     if (quotaBytes === undefined) return;
     const kind = isShared(name) ? "SHARED" : "WORKSPACE";
@@ -232,7 +274,9 @@ export class WorkspaceQuota {
     const { owner, workspaceId } = name;
     const usage = { workspaceId, sizeBytes, quotaBytes };
     if (!isOverQuota(usage)) {
-      if (this.#reported.delete(key)) this.#users.emit(name, { type: `${kind}_WITHIN_QUOTA`, ...usage });
+      this.#reported.delete(key);
+      if (isOverQuota({ sizeBytes: beforeBytes, quotaBytes }))
+        this.#users.emit(name, { type: `${kind}_WITHIN_QUOTA`, ...usage });
       return;
     }
     if (this.#reported.has(key)) return;
@@ -249,20 +293,23 @@ export class WorkspaceQuota {
   async #watch(): Promise<void> {
     const { signal } = this.#stop;
     while (!signal.aborted) {
-      for (const record of this.#watched()) {
-        if (signal.aborted) return;
-        if (record.state !== "ACTIVE") continue;
-        const begin = performance.now();
-        await this.measure(record, signal).catch((error: unknown) => {
-          if (!signal.aborted)
-            this.#logger.debug(
-              { workspaceId: record.workspaceId, err: error },
-              "a directory was not measured",
-            );
-        });
-        await rest((performance.now() - begin) * REST_FACTOR, signal);
+      try {
+        await this.#round(signal);
+      } catch (error) {
+        // The database cannot be read for now.
+        this.#logger.error({ err: error }, "quotas are not watched: the next round tries again");
       }
       await rest(ROUND_MS, signal);
+    }
+  }
+
+  async #round(signal: AbortSignal): Promise<void> {
+    for (const record of this.#watched()) {
+      if (signal.aborted) return;
+      if (record.state !== "ACTIVE") continue;
+      const begin = performance.now();
+      await this.#tryToMeasure(record, signal);
+      await rest((performance.now() - begin) * REST_FACTOR, signal);
     }
   }
 

@@ -1,7 +1,7 @@
 import { untilAborted } from "../base/async.ts";
 import type { Clock } from "../base/clock.ts";
 
-/** A call that is refused if there is no room. */
+/** A call that waits for a measurement. */
 export interface RoomRequest {
   readonly signal?: AbortSignal;
   /** When it arrived, on the monotonic clock. Default: now. */
@@ -10,10 +10,7 @@ export interface RoomRequest {
 
 /** After a measurement Berth rests this many times as long as that took, so it uses at most a tenth of one CPU. */
 export const REST_FACTOR = 9;
-/**
- * The longest rest after a measurement before a refusal, unless that took longer: a caller who has just deleted files
- * waits for it.
- */
+/** The longest rest after a measurement, unless that took longer: a caller who has just deleted files waits for it. */
 const MAX_REST_MS = 5_000;
 
 /** A rest after a measurement. */
@@ -23,8 +20,8 @@ interface Rest {
 }
 
 /**
- * Measures again before a call is refused: files may have been deleted since. One measurement at a time, with rests in
- * between, serves all callers, so those who repeat a refused call do not keep the disk busy.
+ * Measures again, before a call is refused, because files may have been deleted since, or when callers ask for it. One
+ * measurement at a time, with rests in between, serves all callers, so those who repeat a call do not keep the disk busy.
  */
 export class Rechecks {
   readonly #clock: Clock;

@@ -44,8 +44,9 @@ export interface WorkspaceStorage {
   /** The disk space that it takes, in bytes. */
   measure(place: WorkspacePlace, signal?: AbortSignal): Promise<number>;
   /**
-   * After the start: removes every entry whose name `isLeftBehind` accepts, without following links. Returns how many
-   * names it found. If the storage would need a pod for that, it does it when the workspace is measured instead.
+   * After the start: puts it under the current quota, and removes every entry whose name `isLeftBehind` accepts, without
+   * following links. Returns how many names it found. If the storage would need a pod for that, it does it when the
+   * workspace is measured instead.
    */
   sweep(place: WorkspacePlace, isLeftBehind: (name: string) => boolean, signal: AbortSignal): Promise<number>;
   /** Streams it as a tar, without entries that `isHidden` accepts. */
@@ -73,20 +74,25 @@ export interface WorkspaceStorage {
   ): Promise<number>;
   /**
    * Receives a tar, checks it and unpacks it, but not into the workspace yet.
-   * @throws `ARCHIVE_REJECTED`, and what `options.admit` throws.
+   * @throws `ARCHIVE_REJECTED`, `TOO_MANY_OPERATIONS` if there is no memory for its names, and what `options.admit` throws.
    */
   stage(
     place: WorkspacePlace,
     chunks: AsyncIterable<Uint8Array>,
     options: StageOptions,
   ): Promise<StagedImport>;
-  /** What there is of an owner besides the workspaces with these ids. At most `limit` entries. */
+  /**
+   * What there is of an owner besides the workspaces with these ids. At most `limit` entries.
+   * @param known is read after what there is, so that a workspace that is created meanwhile is known.
+   */
   strays(owner: string, known: Iterable<string>, limit: number): Promise<Stray[]>;
 }
 
 export interface StageOptions {
   /** Called with the total size of the regular files so far, before more is unpacked. Throws to stop the import. */
   readonly admit: (sizeBytes: number) => Promise<void>;
+  /** Called with the memory that further names take. Returns whether there is room for that. */
+  readonly take: (bytes: number) => boolean;
   readonly signal: AbortSignal;
 }
 

@@ -46,6 +46,8 @@ interface Row {
 
 const COLUMNS =
   "number, tree, owner, workspace_id, state, sandbox_id, size_bytes, create_time_ms, update_time_ms";
+/** How many ids are read at once. */
+const IDS_AT_ONCE = 1_000;
 /** What a reference costs an answer in addition to the bytes of its id, which may be as short as one. */
 const REF_BYTES = 64;
 const REFS_BYTES = `(SELECT total(octet_length(trace_id) + ${REF_BYTES}) FROM workspace_refs WHERE workspace_number = number)`;
@@ -98,12 +100,17 @@ export class WorkspaceStore {
     return { records, more: false };
   }
 
-  /** The ids of an owner's workspaces. */
-  ids(owner: string): string[] {
-    const rows = this.#db
-      .prepare("SELECT workspace_id FROM workspaces WHERE owner = ? AND workspace_id > ''")
-      .all(owner);
-    return rows.map(({ workspace_id }) => String(workspace_id));
+  /** The ids of an owner's workspaces, of which there may be many: reads some at a time, as they are then. */
+  *ids(owner: string): Generator<string> {
+    const page = this.#db.prepare(
+      `SELECT workspace_id FROM workspaces WHERE owner = ? AND workspace_id > ? ORDER BY workspace_id LIMIT ${IDS_AT_ONCE}`,
+    );
+    for (let last = ""; ; ) {
+      const ids = page.all(owner, last).map(({ workspace_id }) => String(workspace_id));
+      yield* ids;
+      if (ids.length < IDS_AT_ONCE) return;
+      last = ids.at(-1) ?? "";
+    }
   }
 
   /** All records of an owner, including its shared directory. */

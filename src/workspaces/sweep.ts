@@ -29,7 +29,11 @@ export class WorkspaceSweep {
 
   /** Starts one pass over all workspaces and shared directories. After a stop, does nothing. */
   start(): void {
-    if (!this.#stop.signal.aborted) this.#sweeping = this.#sweep();
+    if (this.#stop.signal.aborted) return;
+    this.#sweeping = this.#sweep().catch((error: unknown) => {
+      // The database cannot be read for now.
+      this.#parts.logger.error({ err: error }, "workspaces are not swept: the next start tries again");
+    });
   }
 
   async stop(): Promise<void> {

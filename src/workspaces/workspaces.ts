@@ -84,9 +84,20 @@ export class Workspaces {
 
   /** Creates it unless it exists. Call with its lock held. @throws `WORKSPACE_BROKEN`, `NO_SPACE`. */
   async make(name: WorkspaceName): Promise<{ readonly record: WorkspaceRecord; readonly created: boolean }> {
+    const record = await this.begin(name);
+    if (record.state === "ACTIVE") return { record, created: false };
+    this.#parts.store.activate(name);
+    return { record: { ...record, state: "ACTIVE" }, created: true };
+  }
+
+  /**
+   * Like {@link make}, but a new workspace stays in CREATING, so that it is not found, until somebody activates it. Without
+   * that, {@link giveUp} removes it.
+   */
+  async begin(name: WorkspaceName): Promise<WorkspaceRecord> {
     const { store, storage, mounts, clock } = this.#parts;
     let known = store.find(name);
-    if (known?.state === "ACTIVE") return { record: await this.findWhole(name), created: false };
+    if (known?.state === "ACTIVE") return this.findWhole(name);
     if (known?.state === "DELETING" || known?.state === "FORKING") {
       await this.finishDeletion(known, 0);
       known = undefined;
@@ -100,8 +111,13 @@ export class Workspaces {
       if (known === undefined) store.remove(name);
       throw error;
     }
-    store.activate(name);
-    return { record: { ...record, state: "ACTIVE" }, created: true };
+    return record;
+  }
+
+  /** Removes a workspace that {@link begin} created, if nobody has activated it. Call with its lock held. */
+  async giveUp({ number, ...name }: WorkspaceRecord): Promise<void> {
+    const now = this.#parts.store.find(name);
+    if (now?.number === number && now.state === "CREATING") await this.finishDeletion(now, 0);
   }
 
   /** What clients see of it now. */

@@ -10,8 +10,8 @@ export const AUDIT_DEFECTS: readonly Defect[] = [
     changes: [
       {
         file: "src/server/audit-log.ts",
-        from: "if (changes) subjects?.add(output, message);",
-        to: "if (!changes) subjects?.add(output, message);",
+        from: "return !changes || (subjects?.add(output, message) ?? true);",
+        to: "return changes || (subjects?.add(output, message) ?? true);",
       },
     ],
     test: {
@@ -52,13 +52,70 @@ export const AUDIT_DEFECTS: readonly Defect[] = [
     changes: [
       {
         file: "src/server/request-handler.ts",
-        from: "if (answer.status === 401 || answer.status === 403) {",
-        to: "if (answer.status === 500) {",
+        from: "    audit?.pageRefused(credentials, answer.status, principal);\n",
+        to: "",
       },
     ],
     test: {
       file: AUDIT,
       title: "calls refused for their token or scope are recorded; reads are not",
+    },
+  },
+  {
+    name: "a page that is refused is recorded without its reader",
+    changes: [
+      {
+        file: "src/server/audit-log.ts",
+        from: "    this.#write({\n      ...whoOf(principal),\n      ...{ peer,",
+        to: "    void principal;\n    this.#write({\n      ...{ peer,",
+      },
+    ],
+    test: {
+      file: AUDIT,
+      title: "calls refused for their token or scope are recorded; reads are not",
+    },
+  },
+  {
+    name: "a call for another tenant is recorded without its caller",
+    changes: [
+      {
+        file: "src/server/admission.ts",
+        from: "      if (thrown instanceof RefusedCaller) call.principal = thrown.principal;\n",
+        to: "",
+      },
+    ],
+    test: {
+      file: AUDIT,
+      title: "a caller whose token may not act in the tenant that it names is recorded",
+    },
+  },
+  {
+    name: "a call with an expired token is recorded without its caller",
+    changes: [
+      {
+        file: "src/tenants/authenticator.ts",
+        from: "throw new RefusedCaller(principal, expired());",
+        to: "throw expired();",
+      },
+    ],
+    test: {
+      file: "test/unit/tenants/authenticator.test.ts",
+      title: "who makes a call that is refused is known: its token %s",
+      row: "has expired",
+    },
+  },
+  {
+    name: "a tool whose stream begins with keepalives is recorded without its session",
+    changes: [
+      {
+        file: "src/server/audit-log.ts",
+        from: "if (item.done || tap(item.value)) next",
+        to: "if (item.done || tap(item.value) || true) next",
+      },
+    ],
+    test: {
+      file: "test/unit/server/audit-log.test.ts",
+      title: "a tool whose stream begins with keepalives is recorded with its session",
     },
   },
   {

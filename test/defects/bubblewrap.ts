@@ -115,4 +115,62 @@ export const BUBBLEWRAP_DEFECTS: readonly Defect[] = [
       title: "a process is there although no more files can be opened",
     },
   },
+  {
+    name: "a start on bubblewrap does not end while code in the sandbox keeps the pipes of its shell open",
+    changes: [
+      {
+        file: "src/engine/bubblewrap/spawn.ts",
+        from: 'await within(new Promise((resolve) => socket.once("close", resolve)), REST_MS);',
+        to: 'await new Promise((resolve) => socket.once("close", resolve));\n  void within;\n  void REST_MS;',
+      },
+    ],
+    test: {
+      file: "test/integration/engine/bubblewrap/starts.test.ts",
+      title: "a start fails whose shell %s, although its pipes stay open",
+      row: "says something else",
+    },
+  },
+  {
+    name: "a start on bubblewrap takes in whatever code in the sandbox writes in place of its shell",
+    changes: [
+      {
+        file: "src/engine/bubblewrap/spawn.ts",
+        from: '    if (end < 0 && output.length > MAX_REPORT_CHARS) resolve("");\n',
+        to: "",
+      },
+    ],
+    test: {
+      file: "test/integration/engine/bubblewrap/starts.test.ts",
+      title: "a start fails whose shell %s, although its pipes stay open",
+      row: "says something without an end",
+    },
+  },
+  {
+    name: "a pause on bubblewrap waits for a start that does not end, and keeps the sandbox from being deleted",
+    changes: [
+      {
+        file: "src/engine/bubblewrap/sandbox.ts",
+        from: "await untilAborted(Promise.allSettled(this.#starting.keys()), signal);",
+        to: "await untilAborted(Promise.allSettled(this.#starting.keys()), undefined);",
+      },
+    ],
+    test: {
+      file: "test/integration/engine/bubblewrap/starts.test.ts",
+      title: "a pause waits for a start that does not end only until its signal is aborted",
+    },
+  },
+  {
+    name: "a shell on the host that never reports its start is expected for ever",
+    changes: [
+      {
+        file: "src/engine/bubblewrap/launcher.ts",
+        from: "      fail(error as Error);\n      throw error;",
+        to: "      throw error;",
+      },
+    ],
+    test: {
+      file: "test/integration/engine/bubblewrap/launcher.test.ts",
+      title: "a shell that never reports its start is forgotten when its caller leaves",
+    },
+  },
 ];

@@ -517,4 +517,177 @@ export const CLIENT_DEFECTS: readonly Defect[] = [
       title: "presents a certificate to a service that requires one",
     },
   },
+  {
+    name: "an upload is cut off by the time of one call",
+    changes: [
+      {
+        file: "clients/typescript/src/connection.ts",
+        from: "call(messages(), options), signal, NO_LIMIT)",
+        to: "call(messages(), options), signal)",
+      },
+    ],
+    test: { file: UNIT, title: "an upload may take longer than one call may" },
+  },
+  {
+    name: "a create whose signal was aborted before is made, to be undone",
+    changes: [
+      {
+        file: "clients/typescript/src/connection.ts",
+        from: "    signal?.throwIfAborted();\n    if (this.#closing)",
+        to: "    if (this.#closing)",
+      },
+    ],
+    test: { file: UNIT, title: "because its signal was aborted before" },
+  },
+  {
+    name: "a create that begins while its client is being closed stays",
+    changes: [
+      {
+        file: "clients/typescript/src/connection.ts",
+        from: "    if (this.#closing) throw clientClosed();\n",
+        to: "",
+      },
+    ],
+    test: { file: UNIT, title: "because its client is being closed" },
+  },
+  {
+    name: "a create that begins while its Python client is being closed stays",
+    changes: [
+      {
+        file: "clients/python/src/berth/_async/transport.py",
+        from: "        if self._closed:\n            raise _closed()\n        making",
+        to: "        making",
+      },
+    ],
+    test: {
+      file: "test/integration/clients/python.test.ts",
+      title: "passes its tests with the newest grpcio and protobuf that it accepts",
+    },
+  },
+  {
+    name: "a create that a thread begins while its Python client is being closed stays",
+    changes: [
+      {
+        file: "clients/python/src/berth/_sync/transport.py",
+        from: "            if self._closed:\n                raise _closed()\n            made = create()",
+        to: "            made = create()",
+      },
+    ],
+    test: {
+      file: "test/integration/clients/python.test.ts",
+      title: "passes its tests with the newest grpcio and protobuf that it accepts",
+    },
+  },
+  {
+    name: "what a thread creates has no request id until it is made",
+    changes: [
+      {
+        file: "clients/python/src/berth/_sync/sandbox.py",
+        from: 'request_id="" if sandbox_id else uuid.uuid4().hex,',
+        to: 'request_id="",',
+      },
+    ],
+    test: {
+      file: "test/integration/clients/python.test.ts",
+      title: "passes its tests with the newest grpcio and protobuf that it accepts",
+    },
+  },
+  {
+    name: "a download opens the file that it replaces to others",
+    changes: [
+      {
+        file: "clients/python/src/berth/_async/files.py",
+        from: "part.chmod(stat.S_IMODE(place.stat().st_mode))",
+        to: "pass",
+      },
+    ],
+    test: {
+      file: "test/integration/clients/python.test.ts",
+      title: "passes its tests with the newest grpcio and protobuf that it accepts",
+    },
+  },
+  {
+    name: "AgentFlow's Sandbox reads its token file again",
+    changes: [
+      {
+        file: "clients/python/src/berth/agentflow.py",
+        from: "transport = Transport(self._endpoint, _RETRY_S)",
+        to: "transport = Transport(endpoint(self.server_url, None, None, None), _RETRY_S)",
+      },
+    ],
+    test: {
+      file: "test/integration/clients/python.test.ts",
+      title: "passes its tests with the newest grpcio and protobuf that it accepts",
+    },
+  },
+  {
+    name: "a Python client that is closed ends one thing after another",
+    changes: [
+      {
+        file: "clients/python/src/berth/_async/transport.py",
+        from: "await asyncio.gather(*(resource.end() for resource in self._open))",
+        to: "for resource in list(self._open):\n            await resource.end()",
+      },
+    ],
+    test: {
+      file: "test/integration/clients/python.test.ts",
+      title: "passes its tests with the newest grpcio and protobuf that it accepts",
+    },
+  },
+  {
+    name: "a download goes on after its client was closed",
+    changes: [
+      {
+        file: "clients/python/src/berth/_async/files.py",
+        from: "is_broken(error) and not self._transport.closed else",
+        to: "is_broken(error) else",
+      },
+    ],
+    test: {
+      file: "test/integration/clients/python.test.ts",
+      title: "passes its tests with the newest grpcio and protobuf that it accepts",
+    },
+  },
+  {
+    name: "a token file is not found where the program has changed its directory",
+    changes: [
+      {
+        file: "clients/typescript/src/profile.ts",
+        from: "const place = path.resolve(file);",
+        to: "const place = file;",
+      },
+    ],
+    test: {
+      file: UNIT,
+      title: "the files of a token and a certificate are found wherever the program works later",
+    },
+  },
+  {
+    name: "a certificate's file is not found where the program has changed its directory",
+    changes: [
+      {
+        file: "clients/typescript/src/client-certificate.ts",
+        from: "{ ...source, file: path.resolve(source.file) }",
+        to: "source",
+      },
+    ],
+    test: {
+      file: UNIT,
+      title: "the files of a token and a certificate are found wherever the program works later",
+    },
+  },
+  {
+    name: "a token file is not found where the Python program has changed its directory",
+    changes: [
+      {
+        file: "clients/python/src/berth/_profile.py",
+        from: "place = os.path.abspath(file)",
+        to: "place = file",
+      },
+    ],
+    test: {
+      file: "test/integration/clients/python.test.ts",
+      title: "passes its tests with the newest grpcio and protobuf that it accepts",
+    },
+  },
 ];

@@ -4,6 +4,8 @@ const NGINX = "test/integration/service/nginx.test.ts";
 const ENVOY = "test/integration/service/envoy.test.ts";
 const LOST = "a replica that is down: its tenants get UNAVAILABLE, others continue, and it comes back";
 
+const WRITTEN = "a tenant is on one replica, however its token's header is written";
+
 /** Defects in what operators deploy. */
 export const DEPLOY_DEFECTS: readonly Defect[] = [
   {
@@ -15,6 +17,16 @@ export const DEPLOY_DEFECTS: readonly Defect[] = [
       file: NGINX,
       title: "a tenant is on one replica, with any of its tokens, and both replicas have tenants",
     },
+  },
+  {
+    name: "nginx knows tokens only after the word Bearer and one blank",
+    changes: [{ file: "deploy/nginx.conf", from: "~*^bearer +berth_", to: "~^Bearer berth_" }],
+    test: { file: NGINX, title: WRITTEN },
+  },
+  {
+    name: "Envoy knows tokens only after the word Bearer",
+    changes: [{ file: "deploy/envoy.yaml", from: 'scheme:lower() ~= "bearer"', to: 'scheme ~= "Bearer"' }],
+    test: { file: ENVOY, title: WRITTEN },
   },
   {
     name: "nginx sends an admin to its own tenant's replica, whichever tenant it names",

@@ -367,4 +367,88 @@ export const DOCKER_DEFECTS: readonly Defect[] = [
       title: "a runtime with a name that every object inherits",
     },
   },
+  {
+    name: "a pause on Docker waits for starts in the container although its caller has left",
+    changes: [
+      {
+        file: "src/engine/docker/start-gate.ts",
+        from: "await untilAborted(Promise.all(starts.keys()), signal);",
+        to: "await untilAborted(Promise.all(starts.keys()), undefined);",
+      },
+    ],
+    test: {
+      file: "test/unit/engine/docker/start-gate.test.ts",
+      title: "a pause that is aborted while it waits for starts leaves nothing behind",
+    },
+  },
+  {
+    name: "nothing starts in a container while root there reads the answers of its zygote",
+    changes: [
+      {
+        file: "src/engine/docker/spawn-forked.ts",
+        from: "await untilAborted(Promise.race([pid, end, late]), signal);",
+        to: "await untilAborted(Promise.race([opened.promise, end, late]), signal).then((one) => one ?? pid);",
+      },
+    ],
+    test: {
+      file: "test/integration/engine/docker/zygote.test.ts",
+      title: "whose answers are read by others is replaced by the daemon",
+    },
+  },
+  {
+    name: "the pipes of a container that somebody has renamed are removed at the next start of the service",
+    changes: [
+      {
+        file: "src/engine/docker/engine.ts",
+        from: "(Mounts ?? []).map(({ Source }) => [Source, Id])",
+        to: "(Mounts ?? []).map(({ Source }) => [`${this.#options.pipesDir}${containers.find((one) => one.Id === Id)?.Names[0]}`, Id, Source])",
+      },
+    ],
+    test: {
+      file: "test/integration/engine/docker/pipes.test.ts",
+      title: "are found again although the operator has renamed their container",
+    },
+  },
+  {
+    name: "one container that Docker cannot inspect makes the engine unavailable",
+    changes: [
+      {
+        file: "src/engine/docker/engine.ts",
+        from: "if (answerTo(error) === undefined && !hadNoAnswer(error)) throw error;",
+        to: "void hadNoAnswer;\n      throw error;",
+      },
+    ],
+    test: {
+      file: "test/integration/engine/docker/daemon.test.ts",
+      title: "how a container ended keeps no other container from being listed",
+    },
+  },
+  {
+    name: "a running process counts as lost because Docker once did not say how it is",
+    changes: [
+      {
+        file: "src/engine/docker/exec.ts",
+        from: "const mayFail = outputEnded !== undefined && !endSeen;",
+        to: "const mayFail = false;",
+      },
+    ],
+    test: {
+      file: "test/integration/engine/docker/daemon.test.ts",
+      title: "how a process ended does not end it",
+    },
+  },
+  {
+    name: "a claim with less memory than a warm sandbox uses fails instead of being cold",
+    changes: [
+      {
+        file: "src/engine/docker/engine.ts",
+        from: 'throw answerTo(error)?.text.includes("unable to set memory limit") ? usesMore(error) : error;',
+        to: "void usesMore;\n        throw error;",
+      },
+    ],
+    test: {
+      file: "test/integration/engine/docker/lifecycle.test.ts",
+      title: "a limit of memory below what a sandbox uses is impossible for it, or in force",
+    },
+  },
 ];

@@ -87,6 +87,26 @@ export const EGRESS_DEFECTS: readonly Defect[] = [
     test: { file: DOMAINS, title: "a server that changes the protocol unasked is reported at once" },
   },
   {
+    name: "egress: an answer closes the connection while its request arrives",
+    changes: [
+      {
+        file: "src/egress/proxy.ts",
+        from: "await dropRest(response.req.unpipe(), LINGER_MS);",
+        to: "void dropRest(response.req.unpipe(), LINGER_MS);",
+      },
+    ],
+    test: {
+      file: DOMAINS,
+      title: "an answer before the end of the request is read after it: %s",
+      row: "of a server",
+    },
+  },
+  {
+    name: "egress: the head of an answer waits for its body",
+    changes: [{ file: "src/egress/proxy.ts", from: "      response.flushHeaders();\n", to: "" }],
+    test: { file: DOMAINS, title: "the head of an answer does not wait for its body" },
+  },
+  {
     name: "egress: a sandbox may have any number of connections",
     changes: [
       {
@@ -161,6 +181,20 @@ export const EGRESS_DEFECTS: readonly Defect[] = [
     test: {
       file: "test/integration/engine/docker/egress.test.ts",
       title: "IPv6 that was turned on for the bridge is turned off before the next sandbox",
+    },
+  },
+  {
+    name: "credentials of the egress proxy have errors in the words of a parser",
+    changes: [
+      {
+        file: "src/egress/credentials.ts",
+        from: "safeParse(content, IN_PLAIN_WORDS)",
+        to: "safeParse(content)",
+      },
+    ],
+    test: {
+      file: "test/unit/egress/named-secrets.test.ts",
+      title: "%s is refused in plain words",
     },
   },
 ];

@@ -4,6 +4,8 @@ const BUSY_TREE = "test/integration/workspaces/busy-tree.test.ts";
 
 const TAR_CHUNKS = "test/unit/files/tar/chunks.test.ts";
 
+const FILE_MEMORY = "test/unit/files/memory.test.ts";
+
 const UNDER_WAY = {
   file: "test/integration/files/under-way.test.ts",
   title: "the temporary file of a write is not visible",
@@ -31,18 +33,118 @@ export const FILE_DEFECTS: readonly Defect[] = [
     changes: [
       {
         file: "src/files/watch.ts",
-        from: "(memory.take(bytes) ? undefined : noMemory(path))",
+        from: "(memory.take(bytes) ? undefined : noMemory())",
         to: "(memory.take(bytes) ? undefined : undefined)",
       },
       {
         file: "src/files/watch.ts",
-        from: "if (!memory.take(snapshot.bytes)) throw noMemory(path);",
+        from: "if (!memory.take(snapshot.bytes)) throw noMemory();",
         to: "memory.take(snapshot.bytes);",
       },
     ],
     test: {
       file: "test/integration/files/watch.test.ts",
       title: "a watch takes memory for what it knows until its end, and is refused if there is none",
+    },
+  },
+  {
+    name: "reads of files have no limit together",
+    changes: [
+      {
+        file: "src/files/operation.ts",
+        from: "(!counts || this.memory.take(bytes) ? undefined : noMemory())",
+        to: "(!counts || this.memory.take(bytes) ? undefined : undefined)",
+      },
+    ],
+    test: {
+      file: FILE_MEMORY,
+      title: "%s gather no more together than there is memory for, and give it back",
+      row: "reads",
+    },
+  },
+  {
+    name: "the names that lists have read have no limit together",
+    changes: [
+      {
+        file: "src/files/list.ts",
+        from: "    if (more > 0 && !op.memory.take(more)) throw noMemory();\n",
+        to: "",
+      },
+    ],
+    test: {
+      file: FILE_MEMORY,
+      title: "%s gather no more together than there is memory for, and give it back",
+      row: "lists",
+    },
+  },
+  {
+    name: "the names of archives that arrive have no limit together",
+    changes: [
+      {
+        file: "src/files/archive-check.ts",
+        from: "    if (!this.#take(name.length + ENTRY_BYTES)) throw noMemory();\n",
+        to: "",
+      },
+    ],
+    test: {
+      file: FILE_MEMORY,
+      title: "uploads of archives gather no more names together than there is memory for, and give it back",
+    },
+  },
+  {
+    name: "what downloads have read ahead has no limit together",
+    changes: [
+      {
+        file: "src/files/running-script.ts",
+        from: "    if (this.#memory?.take(chunk.length) === false) this.#uncounted += chunk.length;\n",
+        to: "",
+      },
+    ],
+    test: {
+      file: FILE_MEMORY,
+      title: "what downloads have read ahead of their callers is bounded together",
+    },
+  },
+  {
+    name: "the modes of an archive's directories are written in one turn of the event loop",
+    changes: [
+      {
+        file: "src/files/upload-archive.ts",
+        from: "    if (turn) await turn;\n    text += line;",
+        to: "    void turn;\n    text += line;",
+      },
+    ],
+    test: {
+      file: "test/unit/files/upload-archive.test.ts",
+      title: "the modes of many directories do not block the event loop",
+    },
+  },
+  {
+    name: "an archive may have any number of sparse files without data",
+    changes: [
+      {
+        file: "src/files/upload-archive.ts",
+        from: "Math.max(map.segments.length, 1)",
+        to: "map.segments.length",
+      },
+    ],
+    test: {
+      file: "test/unit/files/upload-archive.test.ts",
+      title: "a sparse file without data counts as a part",
+    },
+  },
+  {
+    name: "the holes of a file are filled in one turn of the event loop",
+    changes: [
+      {
+        file: "src/files/tar/tar-writer.ts",
+        from: "    if (turn) await turn;\n",
+        to: "    void turn;\n",
+      },
+    ],
+    test: {
+      file: "test/unit/files/tar/chunks.test.ts",
+      title: "a file with many small holes does not block the event loop",
     },
   },
   {
@@ -370,6 +472,20 @@ export const FILE_DEFECTS: readonly Defect[] = [
       file: "test/integration/files/list.test.ts",
       title: "a directory that is too large to be read at once is listed whole",
       suite: "busybox",
+    },
+  },
+  {
+    name: "of a directory that an import has twice, the first mode counts",
+    changes: [
+      {
+        file: "src/files/unpack-entries.ts",
+        from: "directories.set(entry.name, entry);",
+        to: "if (!directories.has(entry.name)) directories.set(entry.name, entry);",
+      },
+    ],
+    test: {
+      file: "test/integration/files/unpack-entries.test.ts",
+      title: "of a directory that a tar has twice, or after its content, the last mode and time count",
     },
   },
 ];

@@ -182,6 +182,11 @@ export const HOSTILE_DEFECTS: readonly Defect[] = [
     ),
   ),
   defect(
+    "a connection of HTTP/1 has any number of calls at once",
+    { file: LISTENER, title: "may ask again before it is answered, but not any number of times" },
+    change("src/server/listener.ts", "if (!hasRoom) socket.destroy();\n    return hasRoom;", "return true;"),
+  ),
+  defect(
     "nothing looks for headers that come slowly",
     { file: LISTENER, title: "headers that do not end close the connection" },
     change("src/server/listener.ts", 'this.#http1.emit("listening");', ""),

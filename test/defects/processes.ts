@@ -25,7 +25,7 @@ export const PROCESS_DEFECTS: readonly Defect[] = [
   {
     name: "memory that a call of RunCommand took is never given back",
     changes: [
-      { file: "src/base/memory-budget.ts", from: '    signal.addEventListener("abort", close);\n', to: "" },
+      { file: "src/base/memory-budget.ts", from: '    signal?.addEventListener("abort", close);\n', to: "" },
     ],
     test: {
       file: "test/unit/base/memory-budget.test.ts",
@@ -702,6 +702,63 @@ export const PROCESS_DEFECTS: readonly Defect[] = [
     test: {
       file: "test/unit/processes/transcript.test.ts",
       title: "a program that writes to both streams in turn has a block in the window for each two KiB of it",
+    },
+  },
+  {
+    name: "a signal to a group of thousands of processes blocks the event loop",
+    changes: [
+      {
+        file: "src/engine/outside/control.ts",
+        from: "return this.#send(group, signal);",
+        to: "return group.filter((one) => signalProcess(this.#parts.scope, one, signal)).length > 0;",
+      },
+    ],
+    test: {
+      file: "test/unit/engine/outside/control.test.ts",
+      title: "a process group of thousands gets a signal with turns of the event loop in between",
+    },
+  },
+  {
+    name: "a prestarted shell that nobody needs any more keeps its pipes for as long as it is stopped",
+    changes: [
+      {
+        file: "src/processes/shell/prestarted-shells.ts",
+        from: "    this.#spawned.close();\n",
+        to: "    this.#spawned.closeStdin();\n",
+      },
+    ],
+    test: {
+      file: "test/integration/processes/shell/unneeded-shells.test.ts",
+      title:
+        "the pipes of a prestarted shell that nobody needs any more count as orphaned if it does not end",
+    },
+  },
+  {
+    name: "a lane that nobody needs any more keeps its pipes for as long as it is stopped",
+    changes: [
+      {
+        file: "src/processes/shell/lane-pool.ts",
+        from: "oldest.lane.discard();",
+        to: "oldest.lane.spawned.closeStdin();",
+      },
+    ],
+    test: {
+      file: "test/integration/processes/shell/unneeded-shells.test.ts",
+      title: "the pipes of a lane that nobody needs any more count as orphaned if it does not end",
+    },
+  },
+  {
+    name: "a lane that dies while it is checked takes one of the sandbox's lanes for good",
+    changes: [
+      {
+        file: "src/processes/shell/lane.ts",
+        from: '      if (lane.state === "dead") throw shellGone("", undefined);\n',
+        to: "",
+      },
+    ],
+    test: {
+      file: "test/unit/processes/shell/lane-pool.test.ts",
+      title: "a lane that dies while it is checked from outside leaves its place to the next",
     },
   },
 ];

@@ -192,4 +192,118 @@ export const PROGRAM_DEFECTS: readonly Defect[] = [
       title: "nothing that an error or a remark quotes acts on the terminal, and its lines stay lines",
     },
   },
+  {
+    name: "an argument that is not UTF-8 becomes another one",
+    changes: [
+      {
+        file: "src/cli/program.ts",
+        from: 'arg.includes("\\ufffd")',
+        to: 'arg.includes("\\0")',
+      },
+    ],
+    test: {
+      file: "test/integration/cli/start.test.ts",
+      title: "an argument that is not UTF-8 is refused, and not changed",
+    },
+  },
+  {
+    name: "a command about thousands of things uses up the service's connections",
+    changes: [
+      { file: "src/cli/each.ts", from: "const MAX_AT_ONCE = 200;", to: "const MAX_AT_ONCE = 100_000;" },
+    ],
+    test: {
+      file: "test/unit/cli/each.test.ts",
+      title:
+        "a command about thousands of things takes turns, and does not use up the connections of a service",
+    },
+  },
+  {
+    name: "a long list ends the program",
+    changes: [
+      {
+        file: "src/cli/format.ts",
+        from: 'lines.reduce((most, cells) => Math.max(most, (cells[column] ?? "").length), 0)',
+        to: 'Math.max(...lines.map((cells) => (cells[column] ?? "").length))',
+      },
+    ],
+    test: { file: "test/unit/cli/format.test.ts", title: "a table may have hundreds of thousands of lines" },
+  },
+  {
+    name: "Ctrl-C does not end a command about several things whose output nobody reads",
+    changes: [
+      {
+        file: "src/cli/each.ts",
+        from: "if (flags.json) await writeJson(io.stdout, result, signal);",
+        to: "if (flags.json) await writeJson(io.stdout, result);",
+      },
+    ],
+    test: {
+      file: "test/integration/cli/slow-reader.test.ts",
+      title: "an interrupt ends a command whose output nobody reads",
+    },
+  },
+  {
+    name: "berth doctor waits for a Docker that hangs, whatever signal it gets",
+    changes: [
+      {
+        file: "src/cli/commands/doctor.ts",
+        from: 'config.engine === "kubernetes" ? diagnosis',
+        to: 'config.engine !== "bubblewrap" ? diagnosis',
+      },
+    ],
+    test: {
+      file: "test/integration/cli/doctor.test.ts",
+      title: "Ctrl-C ends the wait for a daemon that does not answer",
+    },
+  },
+  {
+    name: "a watch of a run does not end after the clock was set back",
+    changes: [
+      {
+        file: "src/cli/commands/runs.ts",
+        from: "isNewest ||= time !== undefined",
+        to: "isNewest = time !== undefined",
+      },
+    ],
+    test: {
+      file: "test/unit/cli/runs.test.ts",
+      title: "a run is followed to its newest end, also if the service's clock was set back before it",
+    },
+  },
+  {
+    name: "the sessions of an empty worker are those of every worker",
+    changes: [
+      {
+        file: "src/cli/commands/session.ts",
+        from: 'workerId: idValue("--worker", flags.worker), resourceTypes',
+        to: 'workerId: flags.worker ?? "", resourceTypes',
+      },
+    ],
+    test: {
+      file: "test/unit/cli/command-lines.test.ts",
+      title: "an empty worker, as of a variable that is not set, does not mean every worker",
+    },
+  },
+  {
+    name: "a screenshot is written between the lines of JSON",
+    changes: [
+      {
+        file: "src/cli/commands/tool.ts",
+        from: 'if (flags.json && flags.output === "-") {',
+        to: 'if (flags.json && flags.output === "") {',
+      },
+    ],
+    test: {
+      file: "test/unit/cli/command-lines.test.ts",
+      title: "binary data does not get between the lines of JSON",
+    },
+  },
+  {
+    name: "the program does not say how to make a workspace that it did not find",
+    changes: [{ file: "src/cli/failure.ts", from: ". To make one: berth workspace create ID", to: "" }],
+    test: {
+      file: "test/integration/cli/lists.test.ts",
+      title: "a workspace that does not exist is refused with how to make one",
+    },
+  },
 ];

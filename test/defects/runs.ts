@@ -15,6 +15,20 @@ export const RUN_DEFECTS: readonly Defect[] = [
     },
   },
   {
+    name: "a first step without messages overlooks repetitions in a long conversation",
+    changes: [
+      {
+        file: "src/runs/manager.ts",
+        from: "[...store.messagesLike(runId, newest.content).slice(0, -1), newest]",
+        to: "store.messages(runId)",
+      },
+    ],
+    test: {
+      file: "test/unit/runs/manager.test.ts",
+      title: "a first step without messages finds repetitions in the whole conversation, however long",
+    },
+  },
+  {
     name: "a run keeps its sandbox because the disk is full",
     changes: [
       {

@@ -282,4 +282,43 @@ export const SECRET_DEFECTS: readonly Defect[] = [
       title: "of a file that is gone for a while stays what it was, also if no command had used it",
     },
   },
+  {
+    name: "a secrets file that is missing is reported with a command about tokens",
+    changes: [
+      {
+        file: "src/tenants/private-file.ts",
+        from: "ADVICE[holds].missing(quoted)",
+        to: "ADVICE.tokens.missing(quoted)",
+      },
+    ],
+    test: {
+      file: SECRETS,
+      title: "a secrets file that does not exist is reported with the command that makes one",
+    },
+  },
+  {
+    name: "a secrets file that is too large is reported with advice about tokens",
+    changes: [
+      {
+        file: "src/tenants/private-file.ts",
+        from: "ADVICE[holds].tooLarge",
+        to: "ADVICE.tokens.tooLarge",
+      },
+    ],
+    test: {
+      file: SECRETS,
+      title: "%s is refused at start, without printing a value",
+    },
+  },
+  {
+    name: "a secrets file has errors in the words of a parser",
+    changes: [
+      {
+        file: "src/tenants/secrets-file.ts",
+        from: "safeParse(content, IN_PLAIN_WORDS)",
+        to: "safeParse(content)",
+      },
+    ],
+    test: { file: SECRETS, title: "%s is refused at start, without printing a value" },
+  },
 ];

@@ -412,6 +412,84 @@ export const SESSION_DEFECTS: readonly Defect[] = [
     },
   },
   {
+    name: "Python's output takes descriptors of files that code keeps open",
+    changes: [
+      {
+        file: "src/sessions/types/python/driver.ts",
+        from: "for _fd in range(213, 213 + 2 * TARGETS): dup2(_null, _fd, False)",
+        to: "",
+      },
+    ],
+    test: { file: PYTHON, title: "hundreds of open files keep their descriptors in later calls" },
+  },
+  {
+    name: "a figure that cannot be drawn stays open",
+    changes: [
+      {
+        file: "src/sessions/types/python/driver.ts",
+        from: "    finally: pyplot.close('all')\n",
+        to: "    except ZeroDivisionError: pass\n    pyplot.close('all')\n",
+      },
+    ],
+    test: { file: PYTHON, title: "open figures are returned as PNG, and closed" },
+  },
+  {
+    name: "the first download of any page is taken for the one that was asked for",
+    changes: [
+      {
+        file: "src/sessions/types/browser/download.ts",
+        from: "if (isWanted(event.frameId)) first",
+        to: "first",
+      },
+    ],
+    test: {
+      file: "test/unit/sessions/types/browser/download.test.ts",
+      title: "the page in another tab does not replace what is downloaded from a URL by its own",
+    },
+  },
+  {
+    name: "unfinished reports of interpreters take memory without a limit",
+    changes: [
+      {
+        file: "src/sessions/types/interpreter-process.ts",
+        from: "hold(this.#sandbox.owner, this.#drop, bytes)",
+        to: "hold(this.#sandbox.owner, this.#drop, Math.min(bytes, 1))",
+      },
+    ],
+    test: {
+      file: "test/unit/sessions/types/interpreter-process.test.ts",
+      title: "interpreters whose reports are unfinished share memory, and beyond it one is lost",
+    },
+  },
+  {
+    name: "an interpreter that rests keeps its last report in memory",
+    changes: [
+      {
+        file: "src/sessions/types/interpreter-process.ts",
+        from: "this.#onEnd = ignore;\n        execution.flush",
+        to: "this.#onEnd = () => {};\n        execution.flush",
+      },
+    ],
+    test: {
+      file: "test/unit/sessions/types/interpreter-process.test.ts",
+      title: "an interpreter that rests keeps nothing of its report in memory",
+    },
+  },
+  {
+    name: "Python's forged report has texts of any length",
+    changes: [
+      {
+        file: "src/sessions/types/python/type.ts",
+        from: "z.string().max(2 * (MAX_TEXT + CUT.length))",
+        to: "z.string()",
+      },
+    ],
+    test: {
+      file: "test/unit/sessions/types/python/language.test.ts",
+      title: "a forged answer must have the form of one, and is not parsed if it contains millions of values",
+    },
+  },
+  {
     name: "unfinished answers of desktops take memory without a limit",
     changes: [
       {
@@ -827,6 +905,76 @@ export const SESSION_DEFECTS: readonly Defect[] = [
     },
   },
   {
+    name: "a tree is written at once, however many elements a page has",
+    changes: [
+      {
+        file: "src/sessions/types/browser/tree.ts",
+        from: "await this.#pace.next();",
+        to: "",
+      },
+    ],
+    test: {
+      file: "test/unit/sessions/types/browser/tree.test.ts",
+      title: "elements without a line neither hold up the service nor displace references",
+    },
+  },
+  {
+    name: "elements without a line in a tree get references",
+    changes: [
+      {
+        file: "src/sessions/types/browser/tree.ts",
+        from: 'if (axRole === "StaticText")\n',
+        to: 'reference();\n    if (axRole === "StaticText")\n',
+      },
+    ],
+    test: {
+      file: "test/unit/sessions/types/browser/tree.test.ts",
+      title: "elements without a line neither hold up the service nor displace references",
+    },
+  },
+  {
+    name: "the elements of a page are looked at at once",
+    changes: [
+      {
+        file: "src/sessions/types/browser/tree.ts",
+        from: "    await pace.next();\n    const { success",
+        to: "    const { success",
+      },
+    ],
+    test: {
+      file: "test/unit/sessions/types/browser/tree.test.ts",
+      title: "the elements of a page are looked at in parts, however many there are",
+    },
+  },
+  {
+    name: "references that a tree shows give way to new ones",
+    changes: [
+      {
+        file: "src/sessions/types/browser/elements.ts",
+        from: "      this.#refs.delete(key);\n      this.#refs.set(key, known);\n",
+        to: "",
+      },
+    ],
+    test: {
+      file: "test/unit/sessions/types/browser/tree.test.ts",
+      title: "references that a tree shows stay, and later ones take no longer",
+    },
+  },
+  {
+    name: "old references are forgotten one at a time",
+    changes: [
+      {
+        file: "src/sessions/types/browser/elements.ts",
+        from: "this.#refs.size > 2 * KEPT_REFS",
+        to: "this.#refs.size > KEPT_REFS",
+      },
+    ],
+    test: {
+      file: "test/unit/sessions/types/browser/tree.test.ts",
+      title: "references that a tree shows stay, and later ones take no longer",
+    },
+  },
+  {
     name: "all frames of a page are read, however large they are",
     changes: [
       { file: "src/sessions/types/browser/tree.ts", from: "if (room.bytes >= 0) await", to: "await" },
@@ -1126,6 +1274,21 @@ export const SESSION_DEFECTS: readonly Defect[] = [
     test: {
       file: PLACES,
       title: "of two stored sessions of a worker and type, the older is ended when the service starts",
+    },
+  },
+  {
+    name: "the label of a session's sandbox ends in half a character",
+    changes: [
+      {
+        file: "src/sessions/create.ts",
+        from: "shorten(sessionId, MAX_LABEL_BYTES)",
+        to: "sessionId.slice(0, MAX_LABEL_BYTES)",
+      },
+    ],
+    test: {
+      file: "test/unit/sessions/manager.test.ts",
+      title: "labels a sandbox with what fits of its session's id: %s",
+      row: "an emoji at the end",
     },
   },
 ];

@@ -5,6 +5,20 @@ const EVENT_LOG = "src/state/event-log.ts";
 /** State that is stored, published and listed. */
 export const STATE_DEFECTS: readonly Defect[] = [
   {
+    name: "a commit waits for the disk until a long log is in the file",
+    changes: [
+      {
+        file: "src/state/database.ts",
+        from: "PRAGMA wal_autocheckpoint = ${MAX_LOG_PAGES}",
+        to: "PRAGMA wal_autocheckpoint",
+      },
+    ],
+    test: {
+      file: "test/integration/state/store.test.ts",
+      title: "no commit waits until a long log is in the file: a thread copies it",
+    },
+  },
+  {
     name: "ended sandboxes keep megabytes of variables in memory",
     changes: [{ file: "src/sandboxes/record.ts", from: "    this.#spec = read;\n", to: "    void read;\n" }],
     test: {

@@ -88,6 +88,15 @@ export const TENANT_DEFECTS: readonly Defect[] = [
     },
   },
   {
+    name: "runs that make sandboxes start as often as calls that make none",
+    changes: [{ file: "src/rpc/routes.ts", from: "method.startRun,", to: "method.createRun," }],
+    test: {
+      file: "test/unit/rpc/routes.test.ts",
+      title: "%s: a tenant's next call starts after the turn that its work has",
+      row: "StartRun",
+    },
+  },
+  {
     name: "a tenant's workspaces take any disk",
     changes: [
       {
@@ -168,7 +177,7 @@ export const TENANT_DEFECTS: readonly Defect[] = [
     changes: [
       {
         file: "src/tenants/authenticator.ts",
-        from: "    if (this.#isExpired(record)) throw expired();\n",
+        from: "    if (this.#isExpired(record)) throw new RefusedCaller(principal, expired());\n",
         to: "",
       },
     ],
@@ -191,8 +200,8 @@ export const TENANT_DEFECTS: readonly Defect[] = [
     changes: [
       {
         file: "src/tenants/authenticator.ts",
-        from: 'if (scope !== "admin") {',
-        to: 'if (scope === "read-only") {',
+        from: 'if (scope !== "admin") throw',
+        to: 'if (scope === "read-only") throw',
       },
     ],
     test: { file: ACCESS, title: EVERY_METHOD, row: "another tenant's, over gRPC-Web" },
@@ -213,8 +222,8 @@ export const TENANT_DEFECTS: readonly Defect[] = [
     changes: [
       {
         file: "src/server/server.ts",
-        from: "setInterval(() => calls.recheck(authenticator), RECHECK_MS)",
-        to: "setInterval(() => {}, RECHECK_MS)",
+        from: "      calls.recheck(authenticator);\n",
+        to: "",
       },
     ],
     test: { file: RELOAD, title: "when their token is revoked, and its process is killed" },
@@ -388,6 +397,16 @@ export const TENANT_DEFECTS: readonly Defect[] = [
     test: {
       file: "test/unit/sessions/types/commands.test.ts",
       title: "what bash and python run is a command of the tenant; what code runs is counted where it starts",
+    },
+  },
+  {
+    name: "a tokens file has errors in the words of a parser",
+    changes: [
+      { file: "src/tenants/token-file.ts", from: "document.toJS(), IN_PLAIN_WORDS", to: "document.toJS()" },
+    ],
+    test: {
+      file: "test/unit/tenants/token-file.test.ts",
+      title: "what is of another type than it should be is refused in plain words",
     },
   },
 ];

@@ -76,6 +76,36 @@ export const WIRE_DEFECTS: readonly Defect[] = [
     },
   },
   {
+    name: "a field mask in JSON with names that no parser takes has an error that does not say so",
+    changes: [{ file: "src/server/message-check.ts", from: "form: /^[^_]*$/,", to: "form: /^/," }],
+    test: {
+      file: UNKNOWN_FIELDS,
+      title: "what is not a field mask is refused with an example of one",
+    },
+  },
+  {
+    name: "words in JSON are decoded as if they were base64",
+    changes: [
+      {
+        file: "src/server/message-check.ts",
+        from: "[ScalarType.BYTES, inBytes],",
+        to: "",
+      },
+    ],
+    test: { file: UNKNOWN_FIELDS, title: "plain words are not bytes, and the error says how to send them" },
+  },
+  {
+    name: "an octal mode in JSON is read as decimal",
+    changes: [
+      {
+        file: "src/server/message-check.ts",
+        from: "[ScalarType.UINT32, inMode],",
+        to: "",
+      },
+    ],
+    test: { file: UNKNOWN_FIELDS, title: "an octal mode is refused instead of being read as decimal" },
+  },
+  {
     name: "bytes of JSON that are not UTF-8 are replaced",
     changes: [
       {
@@ -398,6 +428,21 @@ export const WIRE_DEFECTS: readonly Defect[] = [
     },
   },
   {
+    name: "a refusal closes a connection that is not kept while its request arrives",
+    changes: [
+      {
+        file: "src/server/http-message.ts",
+        from: "else if (!response.shouldKeepAlive) await dropRest(request, LINGER_MS);",
+        to: "",
+      },
+    ],
+    test: {
+      file: "test/unit/server/bad-input.test.ts",
+      title: "a client that does not keep its connection reads the refusal after all of its request: %s",
+      row: "an unknown method",
+    },
+  },
+  {
     name: "a message no longer counts once it has been received",
     changes: [
       {
@@ -411,6 +456,15 @@ export const WIRE_DEFECTS: readonly Defect[] = [
       title: "a %s message counts until its call is over",
       row: "plain",
       suite: "Connect over HTTP/2",
+    },
+  },
+  {
+    name: "what arrives of a request and is not read counts nowhere",
+    changes: [{ file: "src/server/server.ts", from: "      calls.countUnread(receiving);\n", to: "" }],
+    test: {
+      file: "test/integration/server/streams.test.ts",
+      title: "%s ends when what arrived of it has no room in memory",
+      row: "an upload that its handler does not read",
     },
   },
   {
@@ -448,9 +502,9 @@ export const WIRE_DEFECTS: readonly Defect[] = [
     name: "one owner's requests take all the memory for requests",
     changes: [
       {
-        file: "src/server/limits.ts",
-        from: "!this.#shares.hasRoomFor(owner, counted)",
-        to: "this.#shares.free < counted",
+        file: "src/base/memory-budget.ts",
+        from: "!this.#bytes.hasRoomFor(owner, counted)",
+        to: "this.#bytes.free < counted",
       },
     ],
     test: {

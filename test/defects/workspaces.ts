@@ -6,7 +6,12 @@ const SHARED_IS_TOLD =
   "past its watched quota a shared directory is reported, and workspaces get no new sandbox";
 const SANDBOXES = "test/integration/workspaces/sandboxes.test.ts";
 const QUOTA = "test/unit/workspaces/quota.test.ts";
+const MEASURING = "test/integration/workspaces/quota-measuring.test.ts";
+const SHARED_KNOWN =
+  "the sizes of shared directories are known right after a restart, and those without a quota do not count";
 const DIFF = "test/integration/workspaces/diff.test.ts";
+const LIMITS = "test/integration/workspaces/host/quota-limits.test.ts";
+const IMPORTS = "test/integration/workspaces/imports.test.ts";
 
 /** Those of the original WorkspaceManager, and those that Berth's own had. */
 export const WORKSPACE_DEFECTS: readonly Defect[] = [
@@ -401,8 +406,8 @@ export const WORKSPACE_DEFECTS: readonly Defect[] = [
     changes: [
       {
         file: "src/workspaces/store.ts",
-        from: "AND workspace_id > ? ORDER BY",
-        to: "AND workspace_id >= ? ORDER BY",
+        from: "AND workspace_id > ? ORDER BY workspace_id LIMIT ?`",
+        to: "AND workspace_id >= ? ORDER BY workspace_id LIMIT ?`",
       },
     ],
     test: {
@@ -468,6 +473,37 @@ export const WORKSPACE_DEFECTS: readonly Defect[] = [
     },
   },
   {
+    name: "a workspace that got room around a restart is not reported as within its quota",
+    changes: [
+      {
+        file: "src/workspaces/quota.ts",
+        from: "      this.#reported.delete(key);\n      if (isOverQuota({ sizeBytes: beforeBytes, quotaBytes }))\n",
+        to: "      if (this.#reported.delete(key))\n",
+      },
+    ],
+    test: {
+      file: "test/unit/workspaces/quota-reports.test.ts",
+      title: "%s over its quota that got room around a restart is reported as within it, once",
+      row: "a workspace",
+    },
+  },
+  {
+    name: "the gauges of shared directories are 0 after a restart",
+    changes: [{ file: "src/workspaces/manager.ts", from: "      quota.resume(records);\n", to: "" }],
+    test: { file: MEASURING, title: SHARED_KNOWN },
+  },
+  {
+    name: "the gauges of shared directories count those without a quota",
+    changes: [
+      {
+        file: "src/workspaces/quota.ts",
+        from: "isShared(name) && this.#storage.quotaOf(name).quotaBytes !== undefined",
+        to: "isShared(name)",
+      },
+    ],
+    test: { file: MEASURING, title: SHARED_KNOWN },
+  },
+  {
     name: "a workspace that is created again is not reported when it exceeds its quota again",
     changes: [{ file: "src/workspaces/workspaces.ts", from: "    quota.forget(record);\n", to: "" }],
     test: {
@@ -531,6 +567,204 @@ export const WORKSPACE_DEFECTS: readonly Defect[] = [
     test: {
       file: "test/unit/workspaces/store.test.ts",
       title: "a size that is measured while the disk is full counts until the next one is stored",
+    },
+  },
+  {
+    name: "the names of imports that arrive have no limit together",
+    changes: [{ file: "src/workspaces/host/import.ts", from: "      take,\n", to: "" }],
+    test: {
+      file: IMPORTS,
+      title: "imports gather no more names together than there is memory for, and give it back",
+    },
+  },
+  {
+    name: "each call that asks for the size of a workspace measures it",
+    changes: [
+      {
+        file: "src/workspaces/manager.ts",
+        from: "await quota.measureAgain(name, options.signal);",
+        to: "await quota.measure(name, options.signal);",
+      },
+    ],
+    test: {
+      file: QUOTA,
+      title: "callers who keep asking for the size of %s cause few measurements",
+      row: "a workspace",
+    },
+  },
+  {
+    name: "each call that asks for the size of a shared directory measures it",
+    changes: [
+      {
+        file: "src/workspaces/quota.ts",
+        from: "await this.measureAgain(name, signal);",
+        to: "await this.measure(name, signal);",
+      },
+    ],
+    test: {
+      file: QUOTA,
+      title: "callers who keep asking for the size of %s cause few measurements",
+      row: "a shared directory",
+    },
+  },
+  {
+    name: "all names of temporary files in a volume are looked at in one turn of the event loop",
+    changes: [
+      {
+        file: "src/workspaces/volumes/measure.ts",
+        from: "        if (turn) await turn;\n",
+        to: "        void turn;\n",
+      },
+    ],
+    test: {
+      file: "test/unit/workspaces/sweep-volume.test.ts",
+      title: "many names of temporary files in a volume do not block the event loop",
+    },
+  },
+  {
+    name: "what a replacement could not remove comes back after its workspace is deleted",
+    changes: [
+      {
+        file: "src/workspaces/host/directories.ts",
+        from: "      if ((await identityOf(old)) !== undefined) await this.#trash.purge(old);\n",
+        to: "",
+      },
+    ],
+    test: {
+      file: IMPORTS,
+      title: "what a replacement could not remove is removed with its workspace, and does not come back",
+    },
+  },
+  {
+    name: "a changed quota does not apply to workspaces that exist",
+    changes: [
+      {
+        file: "src/workspaces/host/directories.ts",
+        from: "    else await onDisk(async () => this.#quota?.limit(place));\n",
+        to: "",
+      },
+    ],
+    test: {
+      file: LIMITS,
+      title: "after the start, a quota that was changed applies to the workspaces that exist",
+    },
+  },
+  {
+    name: "an import whose files cannot be removed keeps its room",
+    changes: [
+      {
+        file: "src/workspaces/host/import.ts",
+        from: `    } finally {
+      await taken?.endImport(place);
+    }
+`,
+        to: `    } finally {
+    }
+    await taken?.endImport(place);
+`,
+      },
+    ],
+    test: {
+      file: LIMITS,
+      title: "an import gives back its room, even if its files cannot be removed",
+    },
+  },
+  {
+    name: "an import that is in place fails if its workspace cannot be measured",
+    changes: [
+      {
+        file: "src/workspaces/quota.ts",
+        from: "await this.#tryToMeasure(name);",
+        to: "await this.measure(name);",
+      },
+    ],
+    test: {
+      file: IMPORTS,
+      title: "an import whose files are in place succeeds, whether the workspace can be measured or not",
+    },
+  },
+  {
+    name: "a database that cannot be read for a moment ends the service",
+    changes: [
+      {
+        file: "src/workspaces/quota.ts",
+        from: `        this.#logger.error({ err: error }, "quotas are not watched: the next round tries again");`,
+        to: "        throw error;",
+      },
+    ],
+    test: {
+      file: "test/unit/workspaces/stop.test.ts",
+      title: "a database that cannot be read ends neither the watch of quotas nor the service",
+    },
+  },
+  {
+    name: "the search for strays hashes the ids of all workspaces in one turn of the event loop",
+    changes: [
+      {
+        file: "src/workspaces/host/directories.ts",
+        from: "      if (turn) await turn;\n",
+        to: "      void turn;\n",
+      },
+    ],
+    test: {
+      file: "test/integration/workspaces/host/strays.test.ts",
+      title: "the search for strays among many workspaces does not block the event loop",
+    },
+  },
+  {
+    name: "a workspace that is created while others are listed is listed as a stray",
+    changes: [
+      {
+        file: "src/workspaces/host/directories.ts",
+        from: "    const root = this.#layout.ownerRoot(owner);\n    const names",
+        to: "    known = [...known];\n    const root = this.#layout.ownerRoot(owner);\n    const names",
+      },
+    ],
+    test: {
+      file: "test/integration/workspaces/host/strays.test.ts",
+      title: "a workspace that is created during the search is no stray",
+    },
+  },
+  {
+    name: "a failed import leaves an empty workspace",
+    changes: [
+      {
+        file: "src/workspaces/manager.ts",
+        from: "return isBegun ? (await workspaces.make(name)).record : workspaces.begin(name);",
+        to: "return (await workspaces.make(name)).record;",
+      },
+    ],
+    test: {
+      file: IMPORTS,
+      title: "a failed import leaves no workspace, unless somebody else has created it meanwhile",
+    },
+  },
+  {
+    name: "a change that a comparison has found waits for the next one",
+    changes: [
+      {
+        file: "src/workspaces/diff.ts",
+        from: "await Promise.race([next, late.promise])",
+        to: "await Promise.race([next])",
+      },
+    ],
+    test: {
+      file: "test/unit/workspaces/diff.test.ts",
+      title: "a change does not wait for the next one, however long that takes",
+    },
+  },
+  {
+    name: "a deep tree of a sandbox makes tar take gigabytes of the host's memory",
+    changes: [
+      {
+        file: "src/workspaces/host/tools.ts",
+        from: "[...LIMITED, ...prefix(capabilities), ...argv]",
+        to: "[...prefix(capabilities), ...argv]",
+      },
+    ],
+    test: {
+      file: "test/integration/workspaces/host/tools.test.ts",
+      title: "a tool gets 512 MiB of memory, and a tree for which that is too little is refused",
     },
   },
 ];

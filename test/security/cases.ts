@@ -721,6 +721,16 @@ export const SECURITY_CASES: Readonly<Record<string, readonly SecurityCase[]>> =
       "a connection has any number of calls at once",
     ),
     hostile(
+      "more requests of HTTP/1 than the limit, which wait for no answer",
+      [
+        at(
+          "integration/server/listener.test.ts",
+          "may ask again before it is answered, but not any number of times",
+        ),
+      ],
+      "a connection of HTTP/1 has any number of calls at once",
+    ),
+    hostile(
       "more connections than the limit, and idle ones",
       [
         at("integration/server/listener.test.ts", "connections beyond the limit are refused, and logged"),

@@ -2,7 +2,7 @@
 // certificate's files. Prints a line once all of them listen.
 import { createHash } from "node:crypto";
 import { createSocket } from "node:dgram";
-import { once } from "node:events";
+import { EventEmitter, once } from "node:events";
 import { readFileSync } from "node:fs";
 import { createServer, type RequestListener } from "node:http";
 import { createServer as createTlsServer } from "node:https";
@@ -17,6 +17,8 @@ const QUESTION_AT = 12;
 const asked = new Map<string, number>();
 /** How many clients are being flooded. */
 let floods = 0;
+/** Ends the answers that are held back after their heads. */
+const release = new EventEmitter();
 
 /** The answers for a name. A rebinding name has a public address the first time, and then a private one. */
 function addressesOf(name: string, type: number): readonly string[] {
@@ -61,7 +63,7 @@ function answerTo(query: Buffer): Buffer {
   return Buffer.concat([header, query.subarray(QUESTION_AT, at + 5), ...records]);
 }
 
-/** Returns what it received, redirects, switches protocols, or sends endless data and says to how many. */
+/** Returns what it received, redirects, switches protocols, refuses bodies, holds them back, or sends endless data and says to how many. */
 const reply: RequestListener = (request, response) => {
   const { pathname, searchParams } = new URL(request.url ?? "", "http://server");
   if (pathname === "/redirect") {
@@ -76,6 +78,16 @@ const reply: RequestListener = (request, response) => {
     response.once("close", () => floods--);
     floods++;
     more();
+  } else if (pathname === "/early") {
+    // Like servers that refuse a body: they drop it, so that their answer arrives.
+    response.writeHead(413, { "Content-Length": 8 }).write("too much");
+    request.resume().once("end", () => response.end());
+  } else if (pathname === "/held") {
+    response.flushHeaders();
+    release.once("now", () => response.end("released"));
+  } else if (pathname === "/release") {
+    release.emit("now");
+    response.end();
   } else if (pathname === "/floods") {
     response.end(String(floods));
   } else {

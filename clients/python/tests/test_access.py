@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -67,6 +68,22 @@ def test_files_may_begin_with_a_byte_order_mark(profiles: Path) -> None:
     assert found(profile="inline") == ("127.0.0.1:1", BEARER)
     assert found(profile="file") == ("127.0.0.1:2", BEARER)
     assert found(token_file=str(token)) == ("127.0.0.1:7070", BEARER)
+
+
+def test_files_are_found_wherever_the_program_works_later(
+    profiles: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(profiles.parent)
+    ca = Path(os.environ["BERTH_TEST_CA"]).read_bytes()
+    Path("ca.pem").write_bytes(ca)
+    made = endpoint("127.0.0.1:1", None, "ca.pem", None, token_file="token")
+    assert made.credentials is not None
+    before = made.credentials()
+    monkeypatch.chdir("/")
+    (profiles.parent / "token").write_text("renewed")
+    (profiles.parent / "ca.pem").write_bytes(ca * 2)
+    assert dict(made.metadata)["authorization"] == "Bearer renewed"
+    assert made.credentials() is not before
 
 
 def test_the_token_of_a_profile_goes_to_its_address_alone(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -246,6 +246,29 @@ async def test_the_token_of_a_profile_goes_with_its_address(
     assert service.tokens == ["Bearer secret"] * 2
 
 
+async def test_a_token_that_the_shell_pipes_in_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    server = grpc.aio.server()
+    # It implements only one of the methods.
+    service = Tokens()  # type: ignore[abstract] # pyright: ignore[reportAbstractUsage]
+    session_pb2_grpc.add_SessionServiceServicer_to_server(service, server)
+    port = server.add_insecure_port("127.0.0.1:0")
+    await server.start()
+    reader, writer = os.pipe()
+    os.write(writer, b"secret\n")
+    os.close(writer)
+    monkeypatch.setenv("BERTH_TOKEN_FILE", f"/dev/fd/{reader}")
+    try:
+        sandbox = Sandbox(f"127.0.0.1:{port}", keep_sessions=True)
+        calls = [sandbox.get_tools(), asyncio.to_thread(sandbox.get_tools_sync)]
+        answers = await asyncio.gather(*calls, return_exceptions=True)
+        await sandbox.close()
+    finally:
+        await server.stop(None)
+        os.close(reader)
+    assert answers == [[], []]
+    assert service.tokens == ["Bearer secret"] * 2
+
+
 class Tokens(session_pb2_grpc.SessionServiceServicer):
     """Records the tokens of the requests for tools."""
 

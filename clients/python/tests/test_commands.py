@@ -349,6 +349,46 @@ async def test_what_was_under_way_says_that_the_client_was_closed(address: str, 
     assert [(type(end), str(end)) for end in ended] == [(errors.CanceledError, "the client was closed")] * 2
 
 
+async def test_a_download_says_that_the_client_was_closed(address: str, sandbox: AsyncSandbox) -> None:
+    await sandbox.run("truncate -s 64M big", check=True)
+    other, sync_other = AsyncBerth(address), Berth(address)
+    chunks = (await other.sandboxes.get(sandbox.sandbox_id)).files.download_chunks("big")
+    await anext(chunks)
+    await other.close()
+
+    def download() -> None:
+        sync_chunks = sync_other.sandboxes.get(sandbox.sandbox_id).files.download_chunks("big")
+        next(sync_chunks)
+        sync_other.close()
+        for _ in sync_chunks:
+            pass
+
+    async def rest() -> None:
+        async for _ in chunks:
+            pass
+
+    ended = await asyncio.gather(rest(), asyncio.to_thread(download), return_exceptions=True)
+    assert [type(end) for end in ended] == [errors.CanceledError] * 2
+
+
+async def test_closing_a_client_ends_everything_at_once(address: str) -> None:
+    berth = AsyncBerth(address)
+    both = asyncio.Barrier(2)
+
+    class Open:
+        """Something that ends only while the other ends."""
+
+        async def end(self) -> None:
+            await both.wait()
+
+    berth.transport.adopt(Open())
+    berth.transport.adopt(Open())
+    closing = asyncio.create_task(berth.close())
+    done, _ = await asyncio.wait([closing], timeout=10)
+    closing.cancel()
+    assert done
+
+
 def test_a_command_that_is_interrupted_before_its_start_is_not_started_again(
     sync_berth: Berth, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -16,6 +16,7 @@ import uuid
 from collections.abc import AsyncIterator, Coroutine
 from datetime import datetime, timedelta, timezone
 from pathlib import Path, PurePosixPath
+from typing import Any
 
 import pytest
 
@@ -148,6 +149,63 @@ async def test_a_create_in_a_thread_leaves_nothing_when_its_client_is_closed(
     [failure] = await asyncio.gather(making, return_exceptions=True)
     assert await berth.sandboxes.list(labels={"mark": mark}) == []
     assert isinstance(failure, errors.CanceledError)
+
+
+async def test_a_create_that_begins_while_its_client_is_closed_is_refused(
+    address: str, berth: AsyncBerth
+) -> None:
+    mark = uuid.uuid4().hex
+
+    may_end = threading.Event()
+
+    class Open:
+        """What a client waits for when it is closed."""
+
+        def end(self) -> None:
+            may_end.wait(20)
+
+    class AsyncOpen:
+        """The same for asyncio."""
+
+        async def end(self) -> None:
+            await asyncio.to_thread(may_end.wait, 20)
+
+    other, sync_other = AsyncBerth(address), Berth(address)
+    await other.sandboxes.stats()
+    await asyncio.to_thread(sync_other.sandboxes.stats)
+    other.transport.adopt(AsyncOpen())
+    sync_other.transport.adopt(Open())
+    closings = [asyncio.create_task(other.close()), asyncio.create_task(asyncio.to_thread(sync_other.close))]
+    while not (other.transport.closed and sync_other.transport.closed):
+        await asyncio.sleep(0.01)
+    failures = await asyncio.gather(
+        _made(other, mark),
+        other.runs.create(mark),
+        asyncio.to_thread(sync_other.sandboxes.create, labels={"mark": mark}),
+        asyncio.to_thread(sync_other.runs.create, mark),
+        return_exceptions=True,
+    )
+    may_end.set()
+    await asyncio.gather(*closings)
+    assert [type(failure) for failure in failures] == [errors.CanceledError] * 4
+    assert await berth.sandboxes.list(labels={"mark": mark}) == []
+
+
+def test_what_is_created_has_its_request_id_before_another_thread_can_undo_it(
+    sync_berth: Berth, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    transport = sync_berth.transport
+    retried, ids = transport.retried, list[str]()
+
+    def record(method: Any, request: Any, retry_for: float | None = None) -> Any:
+        ids.append(request.request_id)
+        return retried(method, request, retry_for)
+
+    monkeypatch.setattr(transport, "retried", record)
+    with sync_berth.sandboxes.create():
+        sync_berth.runs.delete(sync_berth.runs.create().run_id)
+    created, ran = ids[:2]
+    assert created and ran
 
 
 async def _pending(
@@ -691,6 +749,16 @@ async def test_of_a_file_that_grows_its_beginning_is_uploaded(sandbox: AsyncSand
     finally:
         uploaded.set()
         writer.join()
+
+
+async def test_a_file_that_a_download_replaces_keeps_its_mode(sandbox: AsyncSandbox, tmp_path: Path) -> None:
+    await sandbox.files.write("file", "new", mode=0o644)
+    target = tmp_path / "private"
+    target.write_text("old")
+    target.chmod(0o600)
+    await sandbox.files.download("file", target)
+    assert target.read_text() == "new"
+    assert stat.S_IMODE(target.stat().st_mode) == 0o600
 
 
 async def test_a_download_goes_where_its_target_leads(sandbox: AsyncSandbox, tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 import { createPrivateKey, type KeyObject, X509Certificate } from "node:crypto";
 import { statSync } from "node:fs";
+import path from "node:path";
 import { AccessError, readText } from "./profile.ts";
 
 /** Text in PEM, or a file with it, and how errors name it. */
@@ -24,7 +25,8 @@ export interface KeyPair {
  * files may be written before the other.
  * @throws AccessError that names what is wrong: without this, some faults would appear only as a broken connection
  */
-export function keyPairOf(cert: PemSource, key: PemSource): () => KeyPair {
+export function keyPairOf(certSource: PemSource, keySource: PemSource): () => KeyPair {
+  const [cert, key] = [placed(certSource), placed(keySource)];
   let pair = readPair(cert, key);
   return () => {
     try {
@@ -33,6 +35,11 @@ export function keyPairOf(cert: PemSource, key: PemSource): () => KeyPair {
     } catch {}
     return pair;
   };
+}
+
+/** The same source, wherever the program works later. */
+function placed(source: PemSource): PemSource {
+  return "text" in source ? source : { ...source, file: path.resolve(source.file) };
 }
 
 function readPair(certSource: PemSource, keySource: PemSource): KeyPair {

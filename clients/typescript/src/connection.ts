@@ -128,8 +128,8 @@ export class Connection {
   }
 
   /**
-   * Makes a call that sends a header and a source, once. If the source throws, throws the same. When the call is over,
-   * cancels a source that was not read to its end.
+   * Makes a call that sends a header and a source, once; it may take any time. If the source throws, throws the same.
+   * When the call is over, cancels a source that was not read to its end.
    */
   async upload<H, T>(
     header: H,
@@ -157,7 +157,7 @@ export class Connection {
     }
     try {
       if (!this.streamsRequests) throw cannotStream();
-      return await this.once((options) => call(messages(), options), signal);
+      return await this.once((options) => call(messages(), options), signal, NO_LIMIT);
     } catch (error) {
       throw failure === undefined ? error : failure.error;
     } finally {
@@ -276,6 +276,9 @@ export class Connection {
     signal?: AbortSignal,
     retryForMs?: number,
   ): Promise<T> {
+    // What was never asked for need not be removed, and what close does not know of it would not remove.
+    signal?.throwIfAborted();
+    if (this.#closing) throw clientClosed();
     const stop = new AbortController();
     const either = signal ? AbortSignal.any([signal, stop.signal]) : stop.signal;
     const creating = this.again(call, either, retryForMs).catch((error: unknown) => {

@@ -136,10 +136,12 @@ function fixed(token: string | undefined): Access["token"] | undefined {
 function fromFile(what: string, file: string | undefined): Access["token"] | undefined {
   if (file === undefined) return undefined;
   let token = readToken(what, file);
+  // Wherever the program works later.
+  const place = path.resolve(file);
   return () => {
     try {
       // What the shell pipes in can be read only once.
-      if (statSync(file).isFile()) token = readToken(what, file);
+      if (statSync(place).isFile()) token = readToken(what, place);
     } catch {}
     return token;
   };

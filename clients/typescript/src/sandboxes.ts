@@ -22,7 +22,7 @@ export class Sandboxes {
    * `sandboxId`: an id that you choose. Such a create is not retried if the connection breaks.
    *
    * Throws IMAGE_UNAVAILABLE, SANDBOX_LIMIT, TENANT_QUOTA, SANDBOX_EXISTS, NOT_ALLOWED, INVALID_ARGUMENT, SANDBOX_START_FAILED,
-   * UNSUPPORTED.
+   * UNSUPPORTED, NO_SPACE; for a workspace that it mounts WORKSPACE_NOT_FOUND, WORKSPACE_BROKEN, WORKSPACE_IN_USE.
    */
   async create({ sandboxId = "", signal, ...spec }: CreateOptions = {}): Promise<Sandbox> {
     const request = { sandboxId, spec: specMessage(spec), requestId: sandboxId === "" ? newRequestId() : "" };

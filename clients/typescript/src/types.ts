@@ -93,7 +93,7 @@ export interface SandboxInfo {
   readonly state: EnumName<typeof SandboxState>;
   /** Which container is behind the id, from 1. */
   readonly generation: number;
-  /** "docker" or "bubblewrap". */
+  /** "docker", "bubblewrap" or "kubernetes". */
   readonly engine: string;
   readonly isolation: EnumName<typeof IsolationLevel>;
   readonly owner: string;
@@ -133,7 +133,7 @@ export interface Stats {
   readonly cleanupIntervalMs: number;
   readonly isShuttingDown: boolean;
   readonly sandboxes: readonly { sandboxId: string; lastUsed: Date | undefined; isActive: boolean }[];
-  /** "docker" or "bubblewrap". */
+  /** "docker", "bubblewrap" or "kubernetes". */
   readonly engine: string;
 }
 
@@ -246,7 +246,7 @@ export interface Unpacked {
 /** The data of a workspace. */
 export interface WorkspaceInfo {
   readonly workspaceId: string;
-  /** Absolute path of its directory on the service's machine. */
+  /** Absolute path of its directory on the service's machine; on Kubernetes the namespace and name of its claim. */
   readonly path: string;
   readonly traceRefs: readonly string[];
   readonly refCount: number;

@@ -5,6 +5,7 @@ import net from "node:net";
 import path from "node:path";
 import { Command, Option } from "commander";
 import { ErrorReason } from "../../../gen/ts/berth/v1/error_pb.js";
+import { untilAborted } from "../../base/async.ts";
 import type { Finding } from "../../base/diagnosis.ts";
 import { quoteIfNeeded } from "../../base/shell-quote.ts";
 import { writeProblem } from "../../base/write-problem.ts";
@@ -73,20 +74,28 @@ export function doctorCommand(host: CommandHost): Command {
     .action(
       host.action(async (flags: DoctorFlags, command: Command) => {
         host.interrupts.followOutput();
+        const { signal } = host.interrupts;
         const config = loadConfig({ flags: configFlags(command), env: host.io.env });
-        const { runs, ...address } = await diagnoseAddress(config, flags, host.io.env);
-        const findings = [
-          { subject: "node", status: "ok" as const, found: process.version },
-          { subject: "address", ...address },
-          await diagnoseDataDir(config),
-          ...(await host.service.diagnose(config, runs === true)),
-        ];
+        const diagnosis = diagnose(host, config, flags);
+        // In a cluster, its last act is to remove what it has created there.
+        const findings = await (config.engine === "kubernetes" ? diagnosis : untilAborted(diagnosis, signal));
+        signal.throwIfAborted();
         const ok = findings.every(({ status }) => status !== "missing");
         if (flags.json) await writeJson(host.io.stdout, { ok, findings });
         else await write(host.io.stdout, report(findings, ok));
         return ok ? EXIT.ok : EXIT.failed;
       }),
     );
+}
+
+async function diagnose(host: CommandHost, config: Config, flags: DoctorFlags): Promise<Finding[]> {
+  const { runs, ...address } = await diagnoseAddress(config, flags, host.io.env);
+  return [
+    { subject: "node", status: "ok", found: process.version },
+    { subject: "address", ...address },
+    await diagnoseDataDir(config),
+    ...(await host.service.diagnose(config, runs === true)),
+  ];
 }
 
 function report(findings: readonly Finding[], ok: boolean): string {

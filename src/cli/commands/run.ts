@@ -60,10 +60,12 @@ export function runCommand(host: CommandHost): Command {
           host.interrupts.lastWords = `The sandbox may be left: berth rm ${sandboxId}`;
           let made = false;
           try {
-            const display = json ? jsonDisplay(host.io) : textDisplay(host.io);
+            const display = json ? jsonDisplay(host.io, signal) : textDisplay(host.io);
             const sandbox = await makeSandbox(client, { sandboxId, spec, display, signal });
             made = true;
-            if (json) await writeJson(host.io.stdout, { sandbox: messageJson(SandboxSchema, sandbox) });
+            if (json) {
+              await writeJson(host.io.stdout, { sandbox: messageJson(SandboxSchema, sandbox) }, signal);
+            }
             const request = {
               sandboxId,
               command: { case: "argv" as const, value: { args: command } },

@@ -117,8 +117,9 @@ function watchCommand(host: CommandHost): Command {
         withClient(host, flags, EXIT.failed, async (client) => {
           const { signal } = host.interrupts;
           const { run } = await client.runs.getRun({ runId }, { signal });
-          // Ends of earlier passes are history: only an end since the newest start ends the watch.
+          // Ends of earlier passes are history: only an end after the newest start ends the watch.
           const since = run?.startTime ? timestampMs(run.startTime) : 0;
+          let isNewest = false;
           for await (const response of client.runs.watchRun({ runId }, { signal })) {
             const { item } = response;
             if (item.case === "keepalive") continue;
@@ -126,7 +127,11 @@ function watchCommand(host: CommandHost): Command {
               await writeJson(host.io.stdout, messageJson(WatchRunResponseSchema, response), signal);
             else if (item.case === "event")
               await write(host.io.stdout, `${formatEvent(item.value)}\n`, signal);
-            if (item.case === "event" && isEnd(item.value, since)) break;
+            if (item.case !== "event") continue;
+            const { type, time } = item.value;
+            // Of the start as well, since its event may be missing, and the clock may be set back after it.
+            isNewest ||= time !== undefined && timestampMs(time) >= since;
+            if (type === RunEventType.ENDED && isNewest) break;
           }
           return EXIT.ok;
         }),
@@ -142,10 +147,11 @@ function cancelCommand(host: CommandHost): Command {
     .action(
       host.action(async (runId: string, flags: ClientFlags) =>
         withClient(host, flags, EXIT.failed, async (client) => {
-          const { run } = await client.runs.cancelRun({ runId }, { signal: host.interrupts.signal });
+          const { signal } = host.interrupts;
+          const { run } = await client.runs.cancelRun({ runId }, { signal });
           if (flags.json) {
             const answer = create(GetRunResponseSchema, run ? { run } : {});
-            await writeJson(host.io.stdout, messageJson(GetRunResponseSchema, answer));
+            await writeJson(host.io.stdout, messageJson(GetRunResponseSchema, answer), signal);
           } else if (run) await write(host.io.stdout, `${run.runId} ${stateOf(run)}\n`);
           return EXIT.ok;
         }),
@@ -223,8 +229,4 @@ function formatEvent(event: RunEvent): string {
 
 function moment(time: Timestamp | undefined): string {
   return time ? new Date(timestampMs(time)).toISOString() : "";
-}
-
-function isEnd({ type, time }: RunEvent, since: number): boolean {
-  return type === RunEventType.ENDED && time !== undefined && timestampMs(time) >= since;
 }

@@ -151,7 +151,7 @@ function lsCommand(host: CommandHost): Command {
     .addHelpText("after", examples("berth session ls", "berth session ls -w ann --type bash -q"))
     .action(
       listAction(host, SESSIONS, async (client, { flags, signal }: ListCall<LsFlags>) => {
-        const query = { workerId: flags.worker ?? "", resourceTypes: [...(flags.type ?? [])] };
+        const query = { workerId: idValue("--worker", flags.worker), resourceTypes: [...(flags.type ?? [])] };
         const pages = await everyPage((page) =>
           client.sessions.listSessions({ ...query, ...page }, { signal }),
         );

@@ -29,10 +29,11 @@ export function statsCommand(host: CommandHost): Command {
       host.action(async (flags: ClientFlags & { readonly measure?: boolean }) =>
         withClient(host, flags, EXIT.failed, async (client) => {
           const request = { measureSharedDirectory: flags.measure === true };
-          const stats = await client.sandboxes.getStats(request, { signal: host.interrupts.signal });
+          const { signal } = host.interrupts;
+          const stats = await client.sandboxes.getStats(request, { signal });
           const { stdout } = host.io;
-          if (flags.json) await writeJson(stdout, messageJson(GetStatsResponseSchema, stats));
-          else await write(stdout, formatTable(["WHAT", "VALUE"], statsRows(stats)));
+          if (flags.json) await writeJson(stdout, messageJson(GetStatsResponseSchema, stats), signal);
+          else await write(stdout, formatTable(["WHAT", "VALUE"], statsRows(stats)), signal);
           return EXIT.ok;
         }),
       ),

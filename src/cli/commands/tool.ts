@@ -12,7 +12,7 @@ import {
 import { showAttachments } from "../attachments/draw.ts";
 import { saveAttachments } from "../attachments/save.ts";
 import { examples } from "../examples.ts";
-import { EXIT, Failed } from "../exit.ts";
+import { EXIT, Failed, UsageError } from "../exit.ts";
 import { durationValue, toolParams, type WorkerFlags, workerCommand, workerOf } from "../flags.ts";
 import { messageJson } from "../format.ts";
 import { type CommandHost, withClient } from "../host.ts";
@@ -89,6 +89,9 @@ function runCommand(host: CommandHost): Command {
     )
     .action(
       host.action(async (tool: string, words: string[], flags: RunFlags) => {
+        if (flags.json && flags.output === "-") {
+          throw new UsageError("--json and -o - exclude each other: both are written to stdout");
+        }
         const request = {
           workerId: workerOf(flags, host.io.env),
           tool,

@@ -93,12 +93,12 @@ async function waitFor(
     const end = await promise;
     exitCode ||= end.exitCode;
     if (end instanceof Failed) {
-      if (json) await writeJson(io.stdout, { id: ids[index], error: end.message });
+      if (json) await writeJson(io.stdout, { id: ids[index], error: end.message }, interrupts.signal);
       await write(io.stderr, complaint(io, end.message, end.hint));
       continue;
     }
-    if (json) await writeJson(io.stdout, end.json);
-    else await write(io.stdout, `${end.text}\n`);
+    if (json) await writeJson(io.stdout, end.json, interrupts.signal);
+    else await write(io.stdout, `${end.text}\n`, interrupts.signal);
     if (end.remark !== undefined) await write(io.stderr, remarkLine(end.remark));
   }
   return exitCode;

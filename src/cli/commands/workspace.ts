@@ -321,9 +321,10 @@ function act<D extends DescMessage, F extends object>(
     const flags = given.at(-2) as ClientFlags & F;
     const args = given.slice(0, -2) as [string, string];
     return withClient(host, flags, EXIT.failed, async (client) => {
-      const answer = await call(client, args, host.interrupts.signal, flags);
-      if (flags.json) await writeJson(host.io.stdout, messageJson(schema, answer));
-      else await write(host.io.stdout, text(answer));
+      const { signal } = host.interrupts;
+      const answer = await call(client, args, signal, flags);
+      if (flags.json) await writeJson(host.io.stdout, messageJson(schema, answer), signal);
+      else await write(host.io.stdout, text(answer), signal);
       return EXIT.ok;
     });
   });

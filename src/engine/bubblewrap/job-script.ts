@@ -96,6 +96,9 @@ ${run}`;
 SHELL=/bin/sh exec script -q -e -f -E always -c ${quote(inner)} /dev/null`;
 }
 
+/** What an attendant reports if it has no child: a shell that cannot fork ends at once, as once the sandbox has ended. */
+const NO_CHILD = 125;
+
 /** Enters a sandbox's outer user namespace; {@link entryArguments} completes the command. */
 export const ENTRY_COMMAND = ["nsenter", "--preserve-credentials", "--no-fork"];
 export const ENTRY_WIDTH = 6;
@@ -144,8 +147,10 @@ function attendantScript({ tag, initPid, joinFiles, entryFile, stdin, terminal }
   // The shell inside waits for its script as long as any process has the pipe open for writing.
   const own = reopenText({ [script]: "<>", [stdout]: ">", [stderr]: ">" });
   return `${pipesText([script, input, stdout, stderr])}exec ${own} 2>/dev/null
-${reportStartText(tag)}(${joinText(joinFiles)}exec ${[...enter, ...JOB_COMMAND].map(quote).join(" ")}) ${child.join(" ")}
-printf 'e ${tag} %s\\n' $? >&${REPORTS_FD}
+${reportStartText(tag)}c=${NO_CHILD}
+trap 'printf "e ${tag} %s\\n" $c >&${REPORTS_FD}' 0
+(${joinText(joinFiles)}exec ${[...enter, ...JOB_COMMAND].map(quote).join(" ")}) ${child.join(" ")}
+c=$?
 exit 0
 `;
 }

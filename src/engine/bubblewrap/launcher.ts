@@ -1,6 +1,7 @@
 import { type ChildProcess, spawn } from "node:child_process";
 import { once } from "node:events";
 import type { Duplex } from "node:stream";
+import { untilAborted } from "../../base/async.ts";
 import { childrenOf, startTimeOf } from "../outside/host-process.ts";
 import type { PipeSocket } from "../pipe-socket.ts";
 import { HOST_ENV, hostCommand, type Identity } from "./sandbox-user.ts";
@@ -40,11 +41,18 @@ export class Launcher {
     this.#options = options;
   }
 
-  /** Runs the command with these arguments. Resolves when it has reported its start under its tag. */
-  async start(args: (tag: number) => readonly string[]): Promise<Started> {
+  /**
+   * Runs the command with these arguments. Resolves when it has reported its start under its tag.
+   * @param signal ends the wait for that, which a command that fails before never reports. One that reports it later is
+   *   ended.
+   */
+  async start(args: (tag: number) => readonly string[], signal?: AbortSignal): Promise<Started> {
     // If the xargs has given up meanwhile, this fails and the next xargs takes over. If the first one did start
     // something, it reports under a tag that is no longer expected, and is ended.
-    const started = await this.#start(args).catch(() => this.#start(args));
+    const started = await this.#start(args, signal).catch((error: unknown) => {
+      if (signal?.aborted) throw error;
+      return this.#start(args, signal);
+    });
     void started.code.then(() => this.collect());
     return started;
   }
@@ -57,7 +65,7 @@ export class Launcher {
     }, COLLECT_MS).unref();
   }
 
-  async #start(args: (tag: number) => readonly string[]): Promise<Started> {
+  async #start(args: (tag: number) => readonly string[], signal: AbortSignal | undefined): Promise<Started> {
     const { reports, width } = this.#options;
     if (!this.#forker?.serves) this.#forker = new Forker(this.#options);
     const forker = this.#forker;
@@ -66,7 +74,10 @@ export class Launcher {
     if (items.length !== width) throw new Error(`${width} arguments complete a command, not ${items.length}`);
     forker.launch(items, fail);
     try {
-      return await started;
+      return await untilAborted(started, signal);
+    } catch (error) {
+      fail(error as Error);
+      throw error;
     } finally {
       forker.forget(fail);
     }

@@ -1,4 +1,5 @@
 import { setTimeout as sleep } from "node:timers/promises";
+import { untilAborted } from "../../base/async.ts";
 import { BerthError } from "../../base/errors.ts";
 import { Turns } from "../../base/turns.ts";
 import { type Freezer, GroupFreezer, isFull, isNear, NO_FREEZER, type Stillness } from "../outside/cgroup.ts";
@@ -164,7 +165,8 @@ export class BubblewrapSandbox {
       if (this.#phase.state === "paused") return;
       this.#phase = { state: "pausing" };
       try {
-        await Promise.allSettled(this.#starting.keys());
+        // A start that code in the sandbox has stopped may last as long as its caller waits.
+        await untilAborted(Promise.allSettled(this.#starting.keys()), signal);
         if (this.running) await this.#freezer?.pause(signal);
         if (this.running) this.#phase = { state: "paused" };
       } finally {

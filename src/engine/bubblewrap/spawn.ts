@@ -1,4 +1,4 @@
-import { rest, untilAborted } from "../../base/async.ts";
+import { rest, untilAborted, within } from "../../base/async.ts";
 import { BerthError, canceled, throwIfAborted } from "../../base/errors.ts";
 import type { Leftovers } from "../orphaned-pipes.ts";
 import { isAlive, statOf } from "../outside/host-process.ts";
@@ -24,8 +24,10 @@ interface SpawnParts {
   readonly entryFile: string | undefined;
 }
 
-/** How much output of a process that does not start to keep. */
+/** How much output of a process that does not start to keep. Its shell's report is shorter. */
 const MAX_REPORT_CHARS = 2048;
+/** How long to read what a shell that does not start its program says: code in the sandbox may keep its pipes open. */
+const REST_MS = 1000;
 
 /** How long an attendant may take to start. After that it is considered unable to enter. */
 const ENTER_MS = 20_000;
@@ -95,16 +97,16 @@ async function startAttendant(
   { launcher }: SpawnParts,
   signal: AbortSignal | undefined,
 ): Promise<Started> {
-  const starting = launcher.start(args);
-  const failed = Promise.withResolvers<never>();
-  const late = new Error("the sandbox could not be entered");
-  const timer = setTimeout(() => failed.reject(late), ENTER_MS);
-  const unwatch = sandbox.onEnd(() => failed.reject(terminated()));
+  const failed = new AbortController();
+  const doing = "starting a process";
+  const late = translateError(new Error("the sandbox could not be entered"), doing);
+  const timer = setTimeout(() => failed.abort(late), ENTER_MS);
+  const unwatch = sandbox.onEnd(() => failed.abort(terminated()));
   try {
-    return await untilAborted(Promise.race([starting, failed.promise]), signal);
+    const limit = signal === undefined ? failed.signal : AbortSignal.any([signal, failed.signal]);
+    return await launcher.start(args, limit);
   } catch (error) {
-    starting.then((attendant) => giveUp(openStreams(attendant, { stdin: false }))).catch(() => {});
-    throw translateError(error, "starting a process");
+    throw translateError(error, doing);
   } finally {
     clearTimeout(timer);
     unwatch();
@@ -141,8 +143,8 @@ function outputsOf({ stdout, stderr }: JobStreams) {
 }
 
 /**
- * Reads the report of the shell inside, without its last character; empty if there was none. The rest of the stream is
- * the program's output.
+ * Reads the report of the shell inside, without its last character; empty if there was none: other code in the sandbox
+ * may write to its pipe instead. The rest of the stream is the program's output.
  */
 async function reportOf(stdout: PipeSocket, signal: AbortSignal | undefined): Promise<string> {
   const { promise, resolve } = Promise.withResolvers<string>();
@@ -151,6 +153,7 @@ async function reportOf(stdout: PipeSocket, signal: AbortSignal | undefined): Pr
   const onData = (chunk: Buffer) => {
     output = Buffer.concat([output, chunk]);
     const end = output.indexOf(";");
+    if (end < 0 && output.length > MAX_REPORT_CHARS) resolve("");
     if (end < 0) return;
     stdout.pause();
     if (end + 1 < output.length) stdout.unshift(output.subarray(end + 1));
@@ -201,13 +204,14 @@ function programMissing(program: string, exitCode: string): BerthError {
   });
 }
 
+/** Reads a stream to its end, or for a moment. */
 async function readRest(socket: PipeSocket): Promise<string> {
   let text = "";
   socket.on("data", (chunk: Buffer) => {
     text = (text + chunk.toString("latin1")).slice(-MAX_REPORT_CHARS);
   });
   socket.resume();
-  if (!socket.closed) await new Promise((resolve) => socket.once("close", resolve));
+  if (!socket.closed) await within(new Promise((resolve) => socket.once("close", resolve)), REST_MS);
   return text;
 }
 

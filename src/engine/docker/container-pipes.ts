@@ -221,17 +221,19 @@ export class ContainerPipes {
   }
 
   /**
-   * Recovers the directories of an earlier run of the service: removes those of
-   * containers that are gone, and keeps the pipes of the others for {@link claim}.
-   * Returns the containers that have a directory.
+   * Recovers the directories of an earlier run of the service: removes those that no container mounts, and keeps the
+   * pipes of the others for {@link claim}.
+   * @param mounted the containers, by each directory of the host that they mount.
+   * @returns the containers that have a directory, by its name.
    */
-  async recover(containers: ReadonlySet<string>): Promise<string[]> {
-    const found: string[] = [];
+  async recover(mounted: ReadonlyMap<string, string>): Promise<ReadonlyMap<string, string>> {
+    const found = new Map<string, string>();
     for (const name of await readdir(this.#root).catch(() => [])) {
       if (name === STOCK || this.#own.has(name)) continue;
-      if (containers.has(name)) {
+      const container = mounted.get(this.#directory(name));
+      if (container !== undefined) {
         await this.#left.add(this.#directory(name));
-        found.push(name);
+        found.set(name, container);
       } else await this.remove(name);
     }
     return found;

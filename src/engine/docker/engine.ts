@@ -49,7 +49,7 @@ import {
 } from "./containers.ts";
 import { Daemon } from "./daemon.ts";
 import { Egress } from "./egress.ts";
-import { answerTo } from "./errors.ts";
+import { answerTo, hadNoAnswer } from "./errors.ts";
 import { ended, watchEvents } from "./events.ts";
 import { Images } from "./images.ts";
 import { daemonOpenFilesLimit, readInfo, requireCapabilities, requireLimits } from "./info.ts";
@@ -250,7 +250,7 @@ export class DockerEngine implements Engine {
   }
 
   pause(ref: string, signal?: AbortSignal): Promise<void> {
-    return this.#spawner.gate.closed(ref, () => this.#pauses.set(ref, true, signal));
+    return this.#spawner.gate.closed(ref, () => this.#pauses.set(ref, true, signal), signal);
   }
 
   resume(ref: string, signal?: AbortSignal): Promise<void> {
@@ -274,14 +274,18 @@ export class DockerEngine implements Engine {
     requireLimits(resources, (this.#info ?? (await this.info(signal))).capabilities);
     const limits = resourceLimits(resources);
     const isPodman = await this.#daemon.isPodman();
-    await this.#daemon.call(
-      "changing a container's limits",
-      (docker, abortSignal) =>
-        isPodman
-          ? updateInPodman(docker, ref, limits, abortSignal)
-          : docker.getContainer(ref).update({ ...limits, abortSignal }),
-      { signal },
-    );
+    await this.#daemon
+      .call(
+        "changing a container's limits",
+        (docker, abortSignal) =>
+          isPodman
+            ? updateInPodman(docker, ref, limits, abortSignal)
+            : docker.getContainer(ref).update({ ...limits, abortSignal }),
+        { signal },
+      )
+      .catch((error: unknown) => {
+        throw answerTo(error)?.text.includes("unable to set memory limit") ? usesMore(error) : error;
+      });
   }
 
   async remove(ref: string, signal?: AbortSignal): Promise<void> {
@@ -493,10 +497,11 @@ export class DockerEngine implements Engine {
 
   /** Recovers the pipes of containers from an earlier run of the service. */
   async #recoverPipes(containers: readonly ContainerInfo[]): Promise<void> {
-    const names = new Map(containers.map(({ Id, Names: [name = ""] }) => [name.slice(1), Id]));
-    for (const name of (await this.#pipes?.recover(new Set(names.keys()))) ?? []) {
-      this.#spawner.add(names.get(name) ?? "", name);
-    }
+    // Not by the containers' names, which the operator can change. Podman may list no mounts.
+    const mounted = new Map(
+      containers.flatMap(({ Id, Mounts }) => (Mounts ?? []).map(({ Source }) => [Source, Id])),
+    );
+    for (const [name, id] of (await this.#pipes?.recover(mounted)) ?? []) this.#spawner.add(id, name);
     for (const { Id: id } of containers) if (!this.#spawner.has(id)) this.#spawner.add(id, undefined);
   }
 
@@ -527,7 +532,10 @@ export class DockerEngine implements Engine {
         : ended(state.ExitCode, state.OOMKilled);
     } catch (error) {
       if (hasReason(error, "SANDBOX_TERMINATED")) return undefined;
-      throw error;
+      // Docker may be unable to inspect this one, and to answer everything else.
+      if (answerTo(error) === undefined && !hadNoAnswer(error)) throw error;
+      this.#options.logger.warn({ ref, err: error }, "Docker cannot inspect a container that has ended");
+      return { exitCode: -1, outOfMemory: false, cause: "Docker does not say how it ended" };
     }
   }
 
@@ -560,6 +568,11 @@ export class DockerEngine implements Engine {
       { signal },
     );
   }
+}
+
+/** The error for a limit of memory that the kernel refuses: it cannot free enough of what the sandbox uses. */
+function usesMore(cause: unknown): BerthError {
+  return new BerthError("UNSUPPORTED", "The sandbox uses more memory than its new limit.", { cause });
 }
 
 /** @param owner `uid[:[gid]]`; empty: root. */

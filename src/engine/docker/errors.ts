@@ -100,6 +100,11 @@ export function answerTo(error: unknown): DaemonAnswer | undefined {
   return error instanceof BerthError ? daemonAnswer(error.cause) : undefined;
 }
 
+/** Whether a translated error is that of a call that Docker did not answer in time. */
+export function hadNoAnswer(error: unknown): boolean {
+  return error instanceof BerthError && error.cause instanceof NoAnswerError;
+}
+
 /** A message from Docker, without the host's paths, and short enough for an error message. */
 export function daemonWords(text: string): string {
   return text

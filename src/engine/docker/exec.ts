@@ -105,7 +105,10 @@ export class ExecState implements ProcessState {
     }
   }
 
-  /** Polls the daemon, more often after `outputEnded`. */
+  /**
+   * Polls the daemon, more often after `outputEnded`. Before that, polls that fail do not count: that the daemon does not
+   * answer, or that the service may open no more files, does not end the process.
+   */
   async exitCode(outputEnded: Promise<void> | undefined, signal?: AbortSignal): Promise<number> {
     const start = performance.now();
     let endSeen = false;
@@ -113,8 +116,12 @@ export class ExecState implements ProcessState {
       endSeen = true;
     });
     for (let checksAfterEnd = 0; ; ) {
-      const state = await this.inspect(signal);
-      if (!state.Running && state.ExitCode !== null) return state.ExitCode;
+      const mayFail = outputEnded !== undefined && !endSeen;
+      const state = await this.inspect(signal).catch((error: unknown) => {
+        if (!mayFail || signal?.aborted) throw error;
+        return undefined;
+      });
+      if (state?.Running === false && state.ExitCode !== null) return state.ExitCode;
       if (endSeen) await sleep(Math.min(2 ** checksAfterEnd++, 500), undefined, { signal }).catch(() => {});
       else
         await Promise.race([

@@ -11,7 +11,7 @@ import type { ContainerUsers, UserId } from "./container-users.ts";
 import type { ExecStart } from "./exec.ts";
 import { abandon, PipedProcess } from "./spawn-piped.ts";
 import type { StartGate } from "./start-gate.ts";
-import { ForkedState, RequestTooLongError, suitsZygote, type Zygote, type ZygoteAnswer } from "./zygote.ts";
+import { ForkedState, RequestTooLongError, suitsZygote, type Zygote, type ZygoteAnswers } from "./zygote.ts";
 import { type EarlyShell, GO, type Requested, request } from "./zygote-request.ts";
 
 /** How long a zygote may take to start a shell. It normally takes milliseconds. If it is late, nothing runs. */
@@ -147,8 +147,7 @@ export class Forks {
       leave = await gate.enter(containerId, early);
       requested = this.#takeEarly(start) ?? (await this.#request(start, uid));
       const { id, answers, pipes, opened, sent } = requested;
-      await untilOpened(opened.stdout, answers.end, early);
-      const pid = await untilAborted(answers.waiterPid, early);
+      const pid = await untilOpened(opened.stdout, answers, early);
       const { stdin } = opened.ends;
       if (sent === undefined) stdin?.write(request.stdin ? GO.withStdin : GO.withoutStdin);
       if (request.input) stdin?.write(request.input.subarray(sent?.length ?? 0));
@@ -187,25 +186,29 @@ export class Forks {
   }
 }
 
-/** Waits for the byte that the shell writes when it has opened its pipes. Nothing follows it before the go-ahead. */
+/**
+ * Waits for the byte that the shell writes when it has opened its pipes, which nothing follows before the go-ahead.
+ * Returns the pid of the shell that waits for it. That answer may never come: root in the sandbox can read the answers.
+ */
 async function untilOpened(
   stdout: Readable,
-  answer: Promise<ZygoteAnswer>,
+  { waiterPid, end }: ZygoteAnswers,
   signal: AbortSignal | undefined,
-): Promise<void> {
-  const opened = Promise.withResolvers<"open">();
+): Promise<number> {
+  const opened = Promise.withResolvers<void>();
   const onData = (): void => {
     stdout.off("data", onData).pause();
-    opened.resolve("open");
+    opened.resolve();
   };
   stdout.on("data", onData);
   const timeout = new AbortController();
   const late = sleep(OPEN_TIMEOUT_MS, "late" as const, { signal: timeout.signal, ref: false });
   late.catch(() => {});
   try {
-    const first = await untilAborted(Promise.race([opened.promise, answer, late]), signal);
-    if (first === "open") return;
-    if (first === "late") throw new Error(`the shell did not open its pipes in ${OPEN_TIMEOUT_MS} ms`);
+    const pid = opened.promise.then(() => waiterPid);
+    const first = await untilAborted(Promise.race([pid, end, late]), signal);
+    if (typeof first === "number") return first;
+    if (first === "late") throw new Error(`the shell was not ready in ${OPEN_TIMEOUT_MS} ms`);
     if (first.kind === "uid") throw new WrongUidError(first.uid);
     if (first.kind === "unknown-user") throw new UnknownUserError();
     const code = first.kind === "exited" ? first.code : "no code";

@@ -35,11 +35,11 @@ export class StartGate {
     }
   }
 
-  /** Runs `act` while nothing starts in the container. New starts wait. */
-  async closed<T>(containerId: string, act: () => Promise<T>): Promise<T> {
+  /** Runs `act` while nothing starts in the container. New starts wait. @param signal ends the wait for starts. */
+  async closed<T>(containerId: string, act: () => Promise<T>, signal?: AbortSignal): Promise<T> {
     const { entrance, starts } = this.#of(containerId);
     return entrance.runExclusive(async () => {
-      await Promise.all(starts.keys());
+      await untilAborted(Promise.all(starts.keys()), signal);
       return act();
     });
   }

@@ -98,7 +98,7 @@ export class OutsideView implements OutsideControl {
   async signalGroup(leader: ProcessName, signal: number): Promise<boolean> {
     const group = await this.#tree(leader).group();
     if (signal === 0) return group.length > 0;
-    return group.filter((one) => signalProcess(this.#parts.scope, one, signal)).length > 0;
+    return this.#send(group, signal);
   }
 
   async terminateTree(leader: ProcessName): Promise<DoomedTree> {
@@ -264,13 +264,16 @@ export class OutsideView implements OutsideControl {
     return { doomed, stillness, complete };
   }
 
-  async #send(processes: readonly HostProcess[], signal: number): Promise<void> {
+  /** Returns whether any process got the signal. Yields to the event loop: there may be thousands of them. */
+  async #send(processes: readonly HostProcess[], signal: number): Promise<boolean> {
     const { scope, entering } = this.#parts;
+    let isSent = false;
     for (const one of processes) {
       const turn = scanTurns.enter();
       if (turn) await turn;
-      signalProcess(scope, one, signal) || signalProcess(entering, one, signal);
+      if (signalProcess(scope, one, signal) || signalProcess(entering, one, signal)) isSent = true;
     }
+    return isSent;
   }
 
   /** Waits a short time until killed processes are gone. */

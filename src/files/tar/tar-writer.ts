@@ -1,5 +1,6 @@
 import { isUtf8 } from "node:buffer";
 import { type ByteString, toBytes } from "../../base/byte-string.ts";
+import { TurnShare } from "../../base/turn-share.ts";
 import { encodePaxMap } from "./sparse-map.ts";
 import {
   BLOCK_BYTES,
@@ -144,6 +145,9 @@ function writeNumber(block: Buffer, at: number, length: number, value: number): 
 /** The API's limit for a chunk. */
 const MAX_CHUNK_BYTES = 1024 * 1024;
 
+/** What was read at once may have 100,000 parts. So all tars being written share a part of each turn of the event loop. */
+const turns = new TurnShare();
+
 /**
  * Joins small parts into chunks of about this size, and cuts large ones. No chunk is empty, and none is larger than 1
  * MiB.
@@ -152,6 +156,8 @@ export async function* gather(parts: AsyncIterable<Buffer>, chunkBytes: number):
   let held: Buffer[] = [];
   let bytes = 0;
   for await (const part of parts) {
+    const turn = turns.enter();
+    if (turn) await turn;
     held.push(part);
     bytes += part.length;
     if (bytes < chunkBytes) continue;

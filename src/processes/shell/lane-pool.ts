@@ -116,7 +116,7 @@ export class LanePool implements LaneOwner {
     this.#forgetRecheck(lane);
     const waiter = this.#waiters.shift();
     if (waiter !== undefined) waiter.resolve(lane);
-    else if (this.#closing.signal.aborted) lane.retire();
+    else if (this.#closing.signal.aborted) lane.discard();
     else {
       this.#idle.push({ lane, since: performance.now() });
       this.#shrinkTimer ??= setTimeout(() => this.#shrink(), this.#settings.idleMs).unref();
@@ -251,7 +251,7 @@ export class LanePool implements LaneOwner {
       const oldest = this.#idle[0];
       if (oldest === undefined || now - oldest.since < this.#settings.idleMs) break;
       this.#idle.shift();
-      oldest.lane.retire();
+      oldest.lane.discard();
     }
     if (this.#idle.length > this.#settings.spare) {
       this.#shrinkTimer = setTimeout(() => this.#shrink(), this.#settings.idleMs).unref();

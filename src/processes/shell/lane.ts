@@ -151,6 +151,8 @@ export class Lane implements Leader {
       const leader = await ready.promise;
       lane = new Lane(spawned, leader, user, owner, outside);
       if (!lane.undumpable) lane.#seclusion = await (await outside)?.seclusion(lane);
+      // It may have died meanwhile, before its owner could know it.
+      if (lane.state === "dead") throw shellGone("", undefined);
       return lane;
     } catch (error) {
       spawned.close();
@@ -259,12 +261,7 @@ export class Lane implements Leader {
     this.#owner.parked(this);
   }
 
-  /** Lets an idle lane's shell end by itself. */
-  retire(): void {
-    this.spawned.closeStdin();
-  }
-
-  /** Discards the lane without ending what runs in it. */
+  /** Discards the lane without ending what runs in it. An idle shell ends by itself, unless it is kept from that. */
   discard(): void {
     this.#die(undefined);
     this.spawned.close();

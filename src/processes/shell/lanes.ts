@@ -234,7 +234,7 @@ export class Lanes implements JobRunner, Shells {
       if (ready !== undefined) await lane.ask(signalCommand(ready, SIGKILL), within);
       return await probe((command) => lane.ask(command, within));
     } finally {
-      lane.retire();
+      lane.discard();
     }
   }
 }

@@ -164,8 +164,9 @@ export class PrestartedShell implements LeaderId {
     }
   }
 
+  /** Detaches from a shell that gets no job. It ends by itself, unless it is kept from that. */
   retire(): void {
-    this.#spawned.closeStdin();
+    this.#spawned.close();
   }
 
   #end(error: Error | undefined): void {

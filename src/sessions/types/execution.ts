@@ -44,7 +44,8 @@ interface StreamState {
 export class Execution {
   readonly nonce = newMarkerNonce();
   readonly #output: (stream: OutputStream, chunk: Buffer) => void;
-  readonly #maxPayloadBytes: number;
+  #maxPayloadBytes: number;
+  readonly #onHeld: (bytes: number) => void;
   readonly #end = Promise.withResolvers<ExecutionEnd>();
   readonly #streams: Record<OutputStream, StreamState>;
   #payload = Buffer.alloc(0);
@@ -53,10 +54,18 @@ export class Execution {
   /** The number of the last interruption. 0: none. */
   #interruption = 0;
 
-  /** @param maxPayloadBytes more than the interpreter prints besides the output. The rest is cut off. */
-  constructor(output: (stream: OutputStream, chunk: Buffer) => void, maxPayloadBytes: number) {
+  /**
+   * @param maxPayloadBytes more than the interpreter prints besides the output. The rest is cut off.
+   * @param onHeld called with the memory that the payload takes, whenever that changes.
+   */
+  constructor(
+    output: (stream: OutputStream, chunk: Buffer) => void,
+    maxPayloadBytes: number,
+    onHeld: (bytes: number) => void = () => {},
+  ) {
     this.#output = output;
     this.#maxPayloadBytes = maxPayloadBytes;
+    this.#onHeld = onHeld;
     this.#streams = { stdout: this.#newState("stdout"), stderr: this.#newState("stderr") };
   }
 
@@ -86,6 +95,13 @@ export class Execution {
   /** At the end of the streams: passes on bytes held back as a possible start of a marker. */
   flush(): void {
     for (const { scanner } of Object.values(this.#streams)) scanner.flush();
+  }
+
+  /** Drops the payload and all that comes of it. */
+  dropPayload(): void {
+    this.#maxPayloadBytes = 0;
+    this.#payloadBytes = 0;
+    this.#payload = Buffer.alloc(0);
   }
 
   #mark(stream: OutputStream, text: string): void {
@@ -129,8 +145,10 @@ export class Execution {
   #addToPayload(part: Buffer): void {
     const from = this.#payloadBytes;
     const bytes = Math.min(from + part.length, this.#maxPayloadBytes);
+    const before = this.#payload.length;
     this.#payload = withRoom(this.#payload, from, bytes, this.#maxPayloadBytes);
     part.copy(this.#payload, from, 0, bytes - from);
     this.#payloadBytes = bytes;
+    if (this.#payload.length !== before) this.#onHeld(this.#payload.length);
   }
 }

@@ -9,12 +9,14 @@ import type { Job, JobEnd, JobRunner } from "../../processes/shell/job.ts";
 import type { LeasedSandbox } from "../../sandboxes/lease.ts";
 import { Execution, type ExecutionEnd } from "./execution.ts";
 import { holdersProbe, interruptProbe, OutputChannel } from "./output-channel.ts";
+import type { UnfinishedMessages } from "./unfinished-messages.ts";
 
 export interface InterpreterHost {
   readonly runner: JobRunner;
   readonly control: ProcessControl;
   readonly shells: Shells;
   readonly logger: Logger;
+  readonly unfinished: UnfinishedMessages;
 }
 
 /** The protocol with one kind of interpreter. */
@@ -78,6 +80,8 @@ const KILL_GRACE_MS = 300;
 const AFTER_KILL_MS = 500;
 /** The exit code of shells for SIGKILL. */
 const KILLED = 137;
+/** Made here, because a function that is made during an execution would keep that in memory. */
+const ignore = (): void => {};
 /**
  * How many channels of earlier executions may still be held. Beyond that the newest is closed, and its writers get
  * SIGPIPE.
@@ -101,7 +105,10 @@ export class InterpreterProcess {
   #channel: OutputChannel;
   #channelHeld = false;
   /** The last execution. Its leftovers are checked before the next one. */
-  #unchecked: { readonly channel: OutputChannel; readonly end: ExecutionEnd } | undefined;
+  #unchecked: { readonly channel: OutputChannel; readonly seen: readonly number[] } | undefined;
+  #execution: Execution | undefined;
+  /** Whether the service had no room for the rest of its report. */
+  #isDropped = false;
   /** Set while old output is drained from a channel. */
   #emptying: Promise<void> | undefined;
   #pid = 0;
@@ -109,7 +116,7 @@ export class InterpreterProcess {
   #known: ReadonlySet<number> = new Set();
   #first: ReadonlySet<number> = new Set();
   #end: JobEnd | undefined;
-  #onEnd: (end: JobEnd) => void = () => {};
+  #onEnd: (end: JobEnd) => void = ignore;
   #closing: Promise<void> | undefined;
 
   private constructor(
@@ -204,7 +211,7 @@ export class InterpreterProcess {
     // Redact only the output, not the whole stream: redaction holds back a possible start of a secret, but an end must
     // pass.
     const redacted = this.#place.redactSecrets ? this.#redaction?.output(pass) : undefined;
-    const execution = new Execution(redacted?.data ?? pass, this.#language.maxPayloadBytes);
+    const execution = this.#newExecution(redacted?.data ?? pass);
     channel.taker = (stream, chunk) => execution.data(stream, chunk);
     try {
       this.#write(this.#language.run(code, execution.nonce, channel));
@@ -213,8 +220,31 @@ export class InterpreterProcess {
       return outcome;
     } finally {
       channel.taker = undefined;
+      this.#forgetExecution();
     }
   }
+
+  #newExecution(output: (stream: OutputStream, chunk: Buffer) => void): Execution {
+    const hold = (bytes: number): void => {
+      this.#host.unfinished.hold(this.#sandbox.owner, this.#drop, bytes);
+    };
+    this.#execution = new Execution(output, this.#language.maxPayloadBytes, hold);
+    return this.#execution;
+  }
+
+  #forgetExecution(): void {
+    this.#execution = undefined;
+    this.#host.unfinished.hold(this.#sandbox.owner, this.#drop, 0);
+  }
+
+  /** Ends it: the service has no room for the rest of its report. */
+  readonly #drop = (): void => {
+    // It may have been completed meanwhile.
+    if (this.#execution === undefined) return;
+    this.#execution.dropPayload();
+    this.#isDropped = true;
+    void this.close(false);
+  };
 
   /**
    * Ends it and all its descendants. Idempotent; never rejects.
@@ -238,7 +268,7 @@ export class InterpreterProcess {
     };
     // This output goes into an error, and errors must not contain secrets.
     const heard = this.#redaction?.output(hear);
-    const execution = new Execution(heard?.data ?? hear, this.#language.maxPayloadBytes);
+    const execution = this.#newExecution(heard?.data ?? hear);
     const channel = this.#channel;
     channel.taker = (stream, chunk) => execution.data(stream, chunk);
     for (const [stream, chunk] of early) execution.data(stream, chunk);
@@ -259,6 +289,7 @@ export class InterpreterProcess {
       })
       .finally(() => {
         channel.taker = undefined;
+        this.#forgetExecution();
       });
     if (outcome instanceof BerthError) throw outcome;
     const { own, seen } = this.#language.pidsOf(outcome.payload);
@@ -275,9 +306,11 @@ export class InterpreterProcess {
         if (end === undefined) {
           const done = await execution.end;
           if (this.#closing === undefined) return { kind: "done", end: done, interrupted: stop.aborted };
+          if (this.#isDropped) throw this.#noRoom();
           // A stopped interpreter continues for a moment while it is being ended.
           return { kind: "gone", exitCode: KILLED, interrupted: stop.aborted };
         }
+        if (this.#isDropped) throw this.#noRoom();
         if (!stop.aborted && (await this.#ranOutOfMemory(end))) throw this.#outOfMemory();
         // If it was killed together with all its shells, there may be no exit status.
         if (end.kind === "lost" && this.#closing === undefined) throw end.error;
@@ -287,7 +320,7 @@ export class InterpreterProcess {
       })
       .finally(() => {
         over = true;
-        this.#onEnd = () => {};
+        this.#onEnd = ignore;
         execution.flush();
       });
     result.catch(() => {});
@@ -299,7 +332,8 @@ export class InterpreterProcess {
     if (!over && stop.aborted) await this.#interrupt(execution, channel, result, () => over);
     const outcome = await result;
     if (outcome.kind === "done") {
-      this.#unchecked = { channel, end: outcome.end };
+      // Without the payload, which may be megabytes: the session may rest.
+      this.#unchecked = { channel, seen: this.#language.pidsOf(outcome.end.payload).seen };
       // An out-of-memory kill of a program of the shell must not be counted when the shell itself ends later.
       if (mayBeOutOfMemory(Number(outcome.end.status))) await this.#newOomKills();
     }
@@ -331,6 +365,15 @@ export class InterpreterProcess {
       "SESSION_LOST",
       `The session ${JSON.stringify(sessionId)} lost its ${this.#language.argv[0]}: its sandbox ran out of memory (${mib} MiB), and the kernel killed it. Files are kept; the next call starts another one. Use less memory, or a sandbox with more.`,
       { metadata: { session_id: sessionId, cause: "OUT_OF_MEMORY" } },
+    );
+  }
+
+  #noRoom(): BerthError {
+    const { sessionId } = this.#place;
+    return new BerthError(
+      "SESSION_LOST",
+      `The session ${JSON.stringify(sessionId)} lost its ${this.#language.argv[0]}: its report was unfinished when the server had no room for more. Files are kept; the next call starts another one.`,
+      { metadata: { session_id: sessionId, cause: "PROTOCOL" } },
     );
   }
 
@@ -381,8 +424,7 @@ export class InterpreterProcess {
   /** Checks whether leftovers of the last execution still hold its channel. */
   async #checkLeftovers(signal: AbortSignal): Promise<void> {
     if (this.#unchecked === undefined) return;
-    const { channel, end } = this.#unchecked;
-    const { seen } = this.#language.pidsOf(end.payload);
+    const { channel, seen } = this.#unchecked;
     if (seen.length > 0 && seen.every((pid) => this.#known.has(pid))) {
       this.#unchecked = undefined;
       if (seen.length < this.#known.size) this.#known = new Set(seen);
@@ -409,11 +451,12 @@ export class InterpreterProcess {
 
   /** Drains a channel: output of its earlier holders may still arrive. */
   async #empty(channel: OutputChannel, signal: AbortSignal): Promise<void> {
-    const execution = new Execution(() => {}, this.#language.maxPayloadBytes);
+    const execution = this.#newExecution(() => {});
     channel.taker = (stream, chunk) => execution.data(stream, chunk);
     this.#emptying = Promise.race([execution.end, this.#ended()]).then(() => {
-      this.#onEnd = () => {};
+      this.#onEnd = ignore;
       channel.taker = undefined;
+      this.#forgetExecution();
       this.#emptying = undefined;
     });
     this.#write(this.#language.printEnd(execution.nonce, "E0", channel));

@@ -6,6 +6,7 @@ import type { Logger } from "../../base/logger.ts";
 import { makeDirectories } from "../../base/make-directories.ts";
 import { makePrivate } from "../../base/private-directory.ts";
 import { codeOf, unlessThere } from "../../base/system-errors.ts";
+import { TurnShare } from "../../base/turn-share.ts";
 import type { EngineMount, MountPlace } from "../../engine/port.ts";
 import { SORTED_FILES } from "../../files/tar/restate.ts";
 import type { TemporaryNames } from "../../files/temporary-names.ts";
@@ -39,6 +40,11 @@ interface WorkspaceDirectoriesOptions {
   readonly sharedQuotaBytes: number | undefined;
 }
 
+/** What an owner's root contains besides workspaces. */
+const STRAY = "This is not a workspace of the server, which leaves it alone. The operator may move it away.";
+/** An owner may have any number of workspaces. So all lists share a part of each turn of the event loop. */
+const turns = new TurnShare();
+
 /** Closed to others, so that the host's users cannot run set-user-ID files in workspaces. */
 const ROOT_MODE = 0o700;
 
@@ -61,12 +67,22 @@ export class WorkspaceDirectories implements WorkspaceStorage {
   readonly #tools: Tools;
   readonly #trash: Trash;
   readonly #shared: SharedDirectories;
+  readonly #findQuota: typeof ProjectQuota.find;
   /** Directories that an import is replacing. */
   readonly #replacing = new Set<string>();
   #quota: DirectoryQuota | undefined;
 
-  /** @param names for temporary files in workspaces. */
-  constructor(options: WorkspaceDirectoriesOptions, names: TemporaryNames, logger: Logger) {
+  /**
+   * @param names for temporary files in workspaces.
+   * @param findQuota finds out whether the file system enforces quotas.
+   */
+  constructor(
+    options: WorkspaceDirectoriesOptions,
+    names: TemporaryNames,
+    logger: Logger,
+    findQuota = ProjectQuota.find,
+  ) {
+    this.#findQuota = findQuota;
     this.#names = names;
     this.hasQuotas = (options.quotaBytes ?? options.sharedQuotaBytes) !== undefined;
     this.#quotaBytes = options.quotaBytes;
@@ -179,7 +195,12 @@ export class WorkspaceDirectories implements WorkspaceStorage {
 
   /** Removes a workspace's directory with all its content, however deep or large. Idempotent. */
   discard(name: WorkspaceName): Promise<void> {
-    return onDisk(() => this.#trash.discard(this.#layout.pathOf(name), this.#layout.trashOf(name)));
+    const old = this.#layout.oldOf(name);
+    return onDisk(async () => {
+      // What a replacement could not remove: the next start would take it for the content.
+      if ((await identityOf(old)) !== undefined) await this.#trash.purge(old);
+      await this.#trash.discard(this.#layout.pathOf(name), this.#layout.trashOf(name));
+    });
   }
 
   /** The disk space of a workspace or a shared directory, in bytes. */
@@ -200,6 +221,8 @@ export class WorkspaceDirectories implements WorkspaceStorage {
     signal: AbortSignal,
   ): Promise<number> {
     if (isShared(place)) await this.makeShared(place);
+    // The option may have changed, or the end of the service may have interrupted an import, which raised the limit.
+    else await onDisk(async () => this.#quota?.limit(place));
     return onDisk(() => sweepDirectory(this.#tools, this.#directoryOf(place), isLeftBehind, signal));
   }
 
@@ -301,16 +324,20 @@ export class WorkspaceDirectories implements WorkspaceStorage {
       if (codeOf(error) === "ENOENT" && root !== this.#layout.root) return [];
       throw diskError(error);
     });
-    const ours = Layout.namesOf(known);
-    return names
-      .filter((name) => !ours.has(name) && !Layout.isOwn(name))
-      .sort()
-      .slice(0, limit)
-      .map((name) => ({
-        path: path.join(root, name),
-        message:
-          "This is not a workspace of the server, which leaves it alone. The operator may move it away.",
-      }));
+    const foreign = new Set(names.filter((name) => !Layout.isOwn(name)));
+    // After the names: the record of a workspace is there before its directory.
+    for (const id of known) {
+      const turn = turns.enter();
+      if (turn) await turn;
+      foreign.delete(Layout.nameOf(id));
+    }
+    const strays: Stray[] = [];
+    for (const name of [...foreign].sort().slice(0, limit)) {
+      const place = path.join(root, name);
+      // It may be that of a workspace that was deleted meanwhile.
+      if ((await identityOf(place)) !== undefined) strays.push({ path: place, message: STRAY });
+    }
+    return strays;
   }
 
   #directoryOf(name: WorkspaceName): string {
@@ -338,7 +365,7 @@ export class WorkspaceDirectories implements WorkspaceStorage {
   async #findProjects(): Promise<ProjectQuota | string> {
     if (!this.hasQuotas) return "there are no quotas";
     const { root, staging } = this.#layout;
-    const found = await ProjectQuota.find(root, staging, this.#tools);
+    const found = await this.#findQuota(root, staging, this.#tools);
     if (this.#quotaBytes === undefined) return found;
     if (typeof found !== "string") this.#quota = new DirectoryQuota(found, this.#quotaBytes);
     else this.#logger.warn({ root }, `the workspace quota is watched, not enforced: ${found}`);

@@ -28,17 +28,20 @@ export async function stageImport(
   { layout, tools, trash, quota, maxBytes }: StageParts,
   place: WorkspacePlace,
   chunks: AsyncIterable<Uint8Array>,
-  { admit, signal }: StageOptions,
+  { admit, take, signal }: StageOptions,
 ): Promise<StagedImport> {
   const staging = await onDisk(() => mkdtemp(path.join(layout.staging, "import-")));
   const tree = path.join(staging, "tree");
   const target = layout.pathOf(place);
   let room = quota;
   const discard = async (): Promise<void> => {
-    await trash.purge(staging);
     const taken = room;
     room = undefined;
-    await taken?.endImport(place);
+    try {
+      await trash.purge(staging);
+    } finally {
+      await taken?.endImport(place);
+    }
   };
   try {
     await quota?.beginImport(place);
@@ -48,6 +51,7 @@ export async function stageImport(
     const { directories, entryCount, sizeBytes } = await unpackEntries(fromText(tree), chunks, {
       signal,
       exactModes: true,
+      take,
       onSize: (bytes) => {
         if (maxBytes !== undefined && bytes > maxBytes) throw tooLarge(maxBytes);
         return admit(bytes);

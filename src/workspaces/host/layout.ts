@@ -82,9 +82,9 @@ export class Layout {
     );
   }
 
-  /** The names of the directories of workspaces with these ids. */
-  static namesOf(workspaceIds: Iterable<string>): Set<string> {
-    return new Set(Array.from(workspaceIds, sha256));
+  /** The name of the directory of a workspace with this id. */
+  static nameOf(workspaceId: string): string {
+    return sha256(workspaceId);
   }
 }
 

@@ -11,6 +11,15 @@ import { PinnedDirectory } from "./pinned.ts";
 /** How many bytes of the end of a tool's stderr are kept. */
 const MAX_STDERR = 64 * 1024;
 
+/**
+ * How much memory a tool gets. GNU tar keeps the whole path of each directory that it is in, and of each file with several
+ * links: of a sandbox's tree of a few MB that can be gigabytes.
+ */
+const MAX_MEMORY_MIB = 512;
+
+/** Runs a command line with that limit, or a lower one that the service has itself. */
+const LIMITED = ["sh", "-c", `ulimit -v ${MAX_MEMORY_MIB * 1024} 2>/dev/null; exec "$@"`, "sh"] as const;
+
 /** The capabilities that tools keep: access to files whatever their modes, and nothing else. */
 const KEPT_CAPABILITIES = ["dac_override", "dac_read_search", "fowner"];
 
@@ -174,7 +183,7 @@ export class Tools {
   ): Promise<StartedTool> {
     throwIfAborted(signal);
     const { prefix, enters } = this.#how;
-    const [command = "", ...args] = [...prefix(capabilities), ...argv];
+    const [command, ...args] = [...LIMITED, ...prefix(capabilities), ...argv];
     const pinned = await PinnedDirectory.open(directory);
     try {
       const tool = spawn(command, args, {
@@ -231,9 +240,19 @@ export function forbidden({ stderr }: Pick<ToolEnd, "stderr">): string | undefin
   return FORBIDDEN.exec(stderr)?.[1]?.slice(0, MAX_COMPLAINT);
 }
 
+/** The message of a tool that has used up its memory. */
+const OUT_OF_MEMORY = /: (memory exhausted|cannot allocate memory)$/im;
+
 /** The error for a tool that failed on the files of a workspace. */
 export function toolFailure(tool: string, end: ToolEnd, done: "deleted" | "read"): Error {
   const cause = new Error(`${tool} ended with ${end.code}: ${end.stderr.slice(-1000)}`);
+  if (OUT_OF_MEMORY.test(end.stderr)) {
+    return new BerthError(
+      "UNSUPPORTED",
+      `Not all files of the workspace can be ${done}: the server's ${tool} gets ${MAX_MEMORY_MIB} MiB of memory, and the workspace's directories are too deep, or its files too many, for that. Move its directories up, or split it.`,
+      { cause },
+    );
+  }
   const complaint = forbidden(end);
   if (complaint === undefined) return cause;
   return new BerthError(

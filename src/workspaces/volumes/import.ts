@@ -75,7 +75,7 @@ async function unpack(
   { place, names, work, staging, maxBytes }: StageParts,
   volume: OpenVolume,
   chunks: AsyncIterable<Uint8Array>,
-  { admit, signal }: StageOptions,
+  { admit, take, signal }: StageOptions,
 ): Promise<{ readonly entryCount: number; readonly sizeBytes: number }> {
   const marker = names.next();
   const tree = `${volume.path}/t${place.tree}`;
@@ -88,7 +88,7 @@ async function unpack(
     `[ -f $t ] || exit ${EXIT.incomplete}; fill() { . ./$t; }; fill || exit 1; rm $t\n`,
     `o=$(stat -c %u:%g ${tree}) || exit; [ $o = 0:0 ] || chown -hR $o .\n`,
   );
-  const check = new ArchiveCheck();
+  const check = new ArchiveCheck(take);
   const running = await VolumeScript.start(volume, text, { stdin: true, signal });
   try {
     for await (const chunk of gather(rewriteArchive(chunks, check, marker), CHUNK_BYTES)) {

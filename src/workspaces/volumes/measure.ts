@@ -1,6 +1,7 @@
+import { TurnShare } from "../../base/turn-share.ts";
 import type { OpenVolume } from "../../engine/port.ts";
 import { script } from "../../files/script.ts";
-import { runOn, volumeFailure } from "./script.ts";
+import { runOn, VolumeScript, volumeFailure } from "./script.ts";
 
 const KIB = 1024;
 /** How many names one measurement removes. The next one finds the rest. */
@@ -52,12 +53,42 @@ export async function sweepVolume(
   signal: AbortSignal,
 ): Promise<void> {
   const begin = `need find; cd ${directory} 2>/dev/null || exit 0\n`;
-  const found = await runOn(volume, script(begin, `find . -name '.berth-*' 2>/dev/null\n`), signal);
-  const candidates = found.stdout.split("\n").map((line) => line.slice(line.lastIndexOf("/") + 1));
-  const names = [...new Set(candidates.filter(isLeftBehind))].slice(0, MAX_NAMES);
+  const names = await namesLeftBehind(volume, begin, isLeftBehind, signal);
   for (let at = 0; at < names.length; at += NAMES_AT_ONCE) {
     const either = names.slice(at, at + NAMES_AT_ONCE).map((name) => `-name '${name}'`);
     const remove = `find . '(' ${either.join(" -o ")} ')' -prune -exec rm -rf {} +\n`;
     await runOn(volume, script(begin, remove), signal);
+  }
+}
+
+/** A workspace may hold any number of such names. So all searches share a part of each turn of the event loop. */
+const turns = new TurnShare();
+
+/** At most {@link MAX_NAMES} different names that `isLeftBehind` accepts. */
+async function namesLeftBehind(
+  volume: OpenVolume,
+  begin: string,
+  isLeftBehind: (name: string) => boolean,
+  signal: AbortSignal,
+): Promise<string[]> {
+  const names = new Set<string>();
+  const text = script(begin, `find . -name '.berth-*' 2>/dev/null\n`);
+  const running = await VolumeScript.start(volume, text, { signal });
+  try {
+    let rest = "";
+    for (let chunk = await running.read(); chunk !== undefined; chunk = await running.read()) {
+      const lines = (rest + chunk.toString("latin1")).split("\n");
+      rest = lines.pop() ?? "";
+      for (const line of lines) {
+        const turn = turns.enter();
+        if (turn) await turn;
+        const name = line.slice(line.lastIndexOf("/") + 1);
+        if (names.size < MAX_NAMES && isLeftBehind(name)) names.add(name);
+      }
+    }
+    await running.finish();
+    return [...names];
+  } finally {
+    running.close();
   }
 }

@@ -250,9 +250,10 @@ export class VolumeStorage implements WorkspaceStorage {
   }
 
   async strays(owner: string, known: Iterable<string>, limit: number): Promise<Stray[]> {
-    const ids = new Set(known);
     const { volumes } = this.#parts;
-    return (await volumes.list())
+    const found = await volumes.list();
+    const ids = new Set(known);
+    return found
       .filter((volume) => volume.owner === owner && volume.workspaceId !== "" && !ids.has(volume.workspaceId))
       .slice(0, limit)
       .map(({ name, workspaceId }) => ({

@@ -111,6 +111,9 @@ test("calls refused for their token or scope are recorded; reads are not", async
   expect(unknown.code).toBe("UNAUTHENTICATED");
   const page = await fetch(`http://${running.app.address}/metrics`);
   expect(page.status).toBe(401);
+  const headers = { authorization: `Bearer ${texts.reader}` };
+  const forbidden = await fetch(`http://${running.app.address}/metrics`, { headers });
+  expect(forbidden.status).toBe(403);
   const beyond = await failureOf(connect(texts.reader).createSandbox());
   expect(beyond.code).toBe("PERMISSION_DENIED");
 
@@ -118,14 +121,33 @@ test("calls refused for their token or scope are recorded; reads are not", async
   const created = await eventually(async () =>
     (await lines("/CreateSandbox", 0)).find(({ decision }) => decision === "refused"),
   );
-  expect(created).toMatchObject({
-    ...{ tenant: "acme", token: idOf(texts.reader), scope: "read-only" },
-    ...{ code: "PERMISSION_DENIED", reason: "TOKEN_SCOPE" },
-  });
+  const who = { tenant: "acme", token: idOf(texts.reader), scope: "read-only" };
+  expect(created).toMatchObject({ ...who, code: "PERMISSION_DENIED", reason: "TOKEN_SCOPE" });
   expect(await lines("/ListSandboxes", 0)).toEqual([
     expect.objectContaining({ decision: "refused", code: "UNAUTHENTICATED", reason: "UNAUTHENTICATED" }),
   ]);
-  expect(await lines("/metrics", 0)).toEqual([expect.objectContaining({ decision: "refused", code: "401" })]);
+  const refused = await lines("/metrics", 0);
+  expect(refused).toEqual([
+    expect.objectContaining({ decision: "refused", code: "401" }),
+    expect.objectContaining({ ...who, decision: "refused", code: "403" }),
+  ]);
+  expect(refused[0]).not.toHaveProperty("token");
+});
+
+test("a caller whose token may not act in the tenant that it names is recorded", async () => {
+  const page = await fetch(`http://${running.app.address}/metrics`, {
+    headers: { authorization: `Bearer ${texts.user}`, "berth-tenant": "ops" },
+  });
+  expect(page.status).toBe(403);
+  const elsewhere = connect(texts.user, { "berth-tenant": "ops" });
+  const failure = await failureOf(elsewhere.call("SandboxService/GetSandbox", { sandbox_id: "any" }));
+  expect(failure.reason).toBe("TOKEN_SCOPE");
+  const who = { tenant: "acme", token: idOf(texts.user), scope: "user", decision: "refused" };
+  // Lines are in order, so the page's is there as well.
+  expect(await lines("/GetSandbox", 1)).toEqual([
+    expect.objectContaining({ ...who, code: "PERMISSION_DENIED", reason: "TOKEN_SCOPE" }),
+  ]);
+  expect((await lines("/metrics", 1)).at(-1)).toMatchObject({ ...who, code: "403" });
 });
 
 test("an admin acting in another tenant is recorded with both tenants", async () => {

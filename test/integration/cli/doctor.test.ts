@@ -1,11 +1,13 @@
+import { once } from "node:events";
 import { mkdtemp, rm, symlink, writeFile } from "node:fs/promises";
 import net from "node:net";
 import { tmpdir } from "node:os";
 import path from "node:path";
+import { setTimeout as sleep } from "node:timers/promises";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { makeCertificate } from "../../support/certificate.ts";
 import { DESKTOP_IMAGE, MISSING_IMAGE, TEST_IMAGE } from "../../support/images.ts";
-import { runProgram, ServeProcess } from "../../support/program.ts";
+import { endOf, runProgram, ServeProcess, startProgram } from "../../support/program.ts";
 import { runProgramHere } from "../../support/program-here.ts";
 
 let directory: string;
@@ -329,6 +331,33 @@ test("a running service with TLS is recognised, with and without a certificate o
     });
   } finally {
     await Promise.all([open.stop(), closed.stop()]);
+  }
+});
+
+test("Ctrl-C ends the wait for a daemon that does not answer", async () => {
+  const socket = path.join(directory, "hung.sock");
+  const hung = net.createServer(() => {}).listen(socket);
+  await once(hung, "listening");
+  const asked = once(hung, "connection");
+  // Its own timeouts never pass, so that only the signal ends the wait.
+  const patient =
+    "const set = setTimeout; globalThis.setTimeout = (f, ms, ...a) => set(f, ms > 5e3 ? 2e9 : ms, ...a)";
+  const NODE_OPTIONS = `--import ${JSON.stringify(`data:text/javascript,${encodeURIComponent(patient)}`)}`;
+  const args = ["doctor", "--engine", "docker", "--docker-host", `unix://${socket}`];
+  const child = startProgram([...args, "--listen", "127.0.0.1:0"], { env: { NODE_OPTIONS } });
+  const end = endOf(child);
+  try {
+    await Promise.race([asked, end]);
+    child.kill("SIGINT");
+    const late = sleep(30_000, { exitCode: "still runs" }, { ref: false });
+    expect(await Promise.race([end, late])).toMatchObject({
+      exitCode: 130,
+      stderr: "berth: stopped by SIGINT\n",
+    });
+  } finally {
+    child.kill("SIGKILL");
+    await end;
+    hung.close();
   }
 });
 

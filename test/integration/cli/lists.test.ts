@@ -125,11 +125,16 @@ describe("mounts", () => {
     await ok("rm", sandbox);
   });
 
+  test("a workspace that does not exist is refused with how to make one", async () => {
+    const { code, stderr } = await berth(["create", "--workspace", "none"]);
+    const hint = "See which there are: berth workspace ls. To make one: berth workspace create ID";
+    expect({ code, stderr }).toEqual({
+      code: 1,
+      stderr: `berth: There is no workspace "none".\n${hint}\n`,
+    });
+  });
+
   test.each<[string[], string]>([
-    [
-      ["--workspace", "none"],
-      '^berth: There is no workspace "none".\nSee which there are: berth workspace ls\n$',
-    ],
     [["-v", "/etc:/data"], "^berth: .*--allow-host-path"],
     [["-v", "job:/proc/x"], "^berth: .*/proc"],
     [["-v", "job:/a", "-v", "job:/a"], "^berth: .*is the target of another mount too"],

@@ -78,11 +78,15 @@ test("an interrupt ends a command whose output nobody reads", async () => {
       child.kill("SIGKILL");
     }
   };
+  const long = ["A", "B", "C"].flatMap((name) => ["-e", `${name}=${"x".repeat(100_000)}`]);
+  expect(await service.runHere(["create", "--id", "long", ...long])).toMatchObject({ exitCode: 0 });
   const ends = await Promise.all([
     interrupted("ls", "--format", "{{json .}}".repeat(500)),
     interrupted("inspect", ...Array.from({ length: 500 }, () => "box")),
     interrupted("inspect", "-f", "{{json .spec}}".repeat(1000), "box"),
     interrupted("tool", "run", "-w", "ann", "python:run", "code='x' * 300_000"),
+    interrupted("run", "--json", ...long, "--", "true"),
+    interrupted("update", "--json", "--idle-timeout", "1h", "long"),
   ]);
-  expect(ends).toEqual([130, 130, 130, 130]);
+  expect(ends).toEqual([130, 130, 130, 130, 130, 130]);
 });

@@ -44,3 +44,16 @@ test("berth exec loads no more than its call needs", async () => {
   expect(exec).not.toMatch(/NativeModule (child_process|dgram|zlib|internal\/blocklist)$/m);
   expect(exec).not.toMatch(/\/(error|sandbox)_pb|\/failure-/);
 });
+
+test("an argument that is not UTF-8 is refused, and not changed", async () => {
+  const env = { BERTH_ADDRESS: service.address };
+  const withLatin1 = ["sh", "-c", 'exec "$@" "$(printf \'caf\\351\')"', "sh"];
+  const { exitCode, stderr } = await runProgram(["inspect", "box"], { env, within: withLatin1 });
+  expect({ exitCode, stderr }).toEqual({
+    exitCode: 2,
+    stderr: expect.stringMatching(/^berth: "caf\ufffd" is not UTF-8, .+\n$/),
+  });
+  // The character itself is UTF-8.
+  const found = await runProgram(["inspect", "caf\ufffd"], { env });
+  expect(found.stderr).toContain("there is nothing with the id caf\ufffd");
+});

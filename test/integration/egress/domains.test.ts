@@ -67,6 +67,32 @@ for method, body in (("GET", None), ("POST", b"12345"), ("GET", None)):
     print(answer.status, b'"length":5' in answer.read())
 `;
 
+/** Sends a large body before it reads the answer, more than the buffers of the kernel take. */
+const POST = `
+import http.client, sys
+door = http.client.HTTPConnection("127.0.0.1", 3128, timeout=30)
+try:
+    door.request("POST", sys.argv[1], bytes(16 << 20))
+    answer = door.getresponse()
+    print(answer.status, answer.read().decode())
+except OSError as error: print(error)
+`;
+
+/** Reads the head of an answer before the server may send the rest. */
+const HEAD = `
+import http.client
+def get(path):
+    door = http.client.HTTPConnection("127.0.0.1", 3128, timeout=30)
+    door.request("GET", "http://allowed.example" + path)
+    return door.getresponse()
+try:
+    held = get("/held")
+    print(held.status)
+    get("/release")
+    print(held.read().decode())
+except OSError as error: print(error)
+`;
+
 const DOMAINS = [
   "allowed.example",
   "*.allowed.example",
@@ -309,6 +335,26 @@ print(len(open) - lost)`;
 
   test("a client that would keep its connection gets every answer", async () => {
     expect(await python(KEEP)).toBe("200 False\n200 True\n200 False");
+  });
+
+  test.each([
+    ["of a server", "http://allowed.example/early", "413 too much"],
+    [
+      "of the proxy",
+      "http://other.example/",
+      "403 other.example:80 is not among the egress_domains of this sandbox.",
+    ],
+    [
+      "that a server has closed its connection",
+      "http://allowed.example/switch",
+      "502 allowed.example did not answer: it changed to another protocol.",
+    ],
+  ])("an answer before the end of the request is read after it: %s", async (_what, url, answer) => {
+    expect(await python(POST, url)).toBe(answer);
+  });
+
+  test("the head of an answer does not wait for its body", async () => {
+    expect(await python(HEAD)).toBe("200\nreleased");
   });
 
   test("unread data waits in the kernel, not in the service", async () => {

@@ -1,3 +1,4 @@
+import { execFileSync } from "node:child_process";
 import {
   chmodSync,
   mkdirSync,
@@ -272,7 +273,26 @@ test.each([
     /bytes-that-are-no-text.yaml is not UTF-8 text/,
   ],
   ["an empty value", 'secrets: {key: ""}', 0o600, /secrets.key is empty/],
-  ["a name that is a path", "secrets: {../key: hush}", 0o600, /is not the name of a secret/],
+  [
+    "a name that is a path",
+    "secrets: {../key: hush}",
+    0o600,
+    /is not the name of a secret: .* with a letter or digit at both ends/,
+  ],
+  ["a file without a map", "hush", 0o600, /map\.yaml: is not a map with secrets: {NAME: VALUE}/],
+  ["a key too many", "secrets: {key: hush}\nmore: 1", 0o600, /many\.yaml: there is no key "more" here/],
+  [
+    "a file of more than 1 MiB",
+    `secrets: {key: ${"hush".repeat(1 << 18)}}`,
+    0o600,
+    /is larger than 1 MiB; a directory with one file per secret may hold more/,
+  ],
+  [
+    "a file with 4001 secrets",
+    `secrets: {${Array.from({ length: 4001 }, (_, index) => `k${index}: hush`).join()}}`,
+    0o600,
+    /has more than 4000 secrets; a directory with one file per secret may hold more/,
+  ],
 ])("%s is refused at start, without printing a value", async (name, text, mode, message) => {
   const file = path.join(directory, `${name.replaceAll(" ", "-")}.yaml`);
   writeFileSync(file, text, { mode });
@@ -281,4 +301,15 @@ test.each([
   );
   expect(failure).toMatchObject({ reason: "INVALID_ARGUMENT", message: expect.stringMatching(message) });
   expect(String(failure)).not.toMatch(/hush|12345678/);
+});
+
+test("a secrets file that does not exist is reported with the command that makes one", async () => {
+  const file = path.join(newDataDir(), "none.yaml");
+  const failure: unknown = await startTestApp({ engine: "bubblewrap", secrets: file }).catch(
+    (error) => error,
+  );
+  const make = `(umask 077; echo 'secrets: {}' >${file})`;
+  expect(failure).toMatchObject({ message: `--secrets: ${file} does not exist. Type: ${make}` });
+  execFileSync("/bin/sh", ["-c", make]);
+  await expect(serve({ secrets: file })).resolves.toBeDefined();
 });

@@ -159,6 +159,22 @@ describe("a connection of HTTP/1", () => {
     });
     expect(answer).toMatch(/^HTTP\/1.1 200 OK/);
   });
+
+  test("may ask again before it is answered, but not any number of times", async () => {
+    await using t = await startTestServer({ limits: { maxConcurrentStreams: 3 } });
+    const { socket, received } = await rawConnection(t.port);
+    const answers = () => received().split("HTTP/1.1 200 OK").length - 1;
+    for (const sum of [3, 6]) {
+      socket.write(HEALTH_REQUEST.repeat(3));
+      await eventually(() => answers() === sum || socket.destroyed);
+      expect(answers()).toBe(sum);
+    }
+    const call = `POST ${PATH} HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: 2\r\nx-test: hang\r\n\r\n{}`;
+    socket.write(call.repeat(4));
+    expect(await eventually(() => (socket.destroyed ? "closed" : t.record.unary > 3 && "served"))).toBe(
+      "closed",
+    );
+  });
 });
 
 describe("slow clients", () => {

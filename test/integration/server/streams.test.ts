@@ -9,6 +9,7 @@ import { ErrorReason } from "../../../gen/ts/berth/v1/error_pb.js";
 import { ProcessService } from "../../../gen/ts/berth/v1/process_pb.js";
 import { SandboxService } from "../../../gen/ts/berth/v1/sandbox_pb.js";
 import { type Authenticator, anonymousAuthenticator } from "../../../src/server/call.ts";
+import { ReceiveBudget } from "../../../src/server/limits.ts";
 import type { Routes } from "../../../src/server/routes.ts";
 import {
   FLAG,
@@ -367,6 +368,43 @@ describe.each(["application/grpc", "application/grpc-web+proto"])("half requests
     await expect.poll(outcome).toBe("taken");
     session.destroy();
   });
+});
+
+test.each([
+  ["an upload that its handler does not read", "/test.UploadService/Upload", "application/grpc"],
+  [
+    "an upload by the library that its handler does not read",
+    "/test.UploadService/Upload",
+    "application/grpc-web+proto",
+  ],
+  ["a call that is not admitted yet", "/berth.v1.SandboxService/GetSandbox", "application/grpc"],
+])("%s ends when what arrived of it has no room in memory", async (_what, path, type) => {
+  const receiving = new ReceiveBudget(2 << 20);
+  const isUpload = path.endsWith("Upload");
+  const authenticator: Authenticator = {
+    ...anonymousAuthenticator,
+    authenticate: () => new Promise(() => {}),
+  };
+  await using server = await startTestServer({ receiving, ...(!isUpload && { authenticator }) });
+  const session = http2.connect(server.url);
+  const headers = { ":method": "POST", ":path": path, "content-type": type, "x-test": "ignore" };
+  const stream = session.request(headers).resume();
+  if (isUpload) {
+    stream.write(
+      grpcFrame(toBinary(BytesValueSchema, create(BytesValueSchema, { value: new Uint8Array(9) }))),
+    );
+    await eventually(() => server.record.uploaded === 9);
+  }
+  stream.write(grpcFrame(Buffer.alloc(3 << 20)));
+  await expect
+    .poll(() => server.log.calls[0]?.fields)
+    .toMatchObject({
+      code: "RESOURCE_EXHAUSTED",
+      reason: "TOO_MANY_OPERATIONS",
+    });
+  await expect.poll(() => receiving.heldBytes).toBe(0);
+  server.record.letGo.resolve();
+  session.destroy();
 });
 
 test("a thousand streams at once run on one connection", async () => {

@@ -145,6 +145,15 @@ export function proxySuite(start: StartProxy, unavailable: number): void {
     expect(JSON.parse(body).sandboxes[0].sandboxId).toBe(sandboxOf("tenant-3"));
   });
 
+  test("a tenant is on one replica, however its token's header is written", async () => {
+    for (const tenant of TENANTS.slice(0, 5)) {
+      for (const scheme of ["Bearer", "bearer", "BEARER", "Bearer  "]) {
+        const [, body] = await post("/berth.v1.SandboxService/ListSandboxes", tokenOf(tenant), scheme);
+        expect([scheme, JSON.parse(body).sandboxes[0]?.sandboxId]).toEqual([scheme, sandboxOf(tenant)]);
+      }
+    }
+  });
+
   test("a replica that is down: its tenants get UNAVAILABLE, others continue, and it comes back", async () => {
     const [lost] = replicas;
     if (lost === undefined) throw new Error("not started");
@@ -174,9 +183,13 @@ export function proxySuite(start: StartProxy, unavailable: number): void {
     }
   });
 
-  function post(path: string, token: string): Promise<readonly [status: number | undefined, body: string]> {
+  function post(
+    path: string,
+    token: string,
+    scheme = "Bearer",
+  ): Promise<readonly [status: number | undefined, body: string]> {
     return new Promise((resolve, reject) => {
-      const headers = { authorization: `Bearer ${token}`, "content-type": "application/json" };
+      const headers = { authorization: `${scheme} ${token}`, "content-type": "application/json" };
       const options = { socketPath: proxy.socket, host: "localhost", ca: proxy.certificate, method: "POST" };
       request({ ...options, path, headers }, (response) => {
         text(response).then((body) => resolve([response.statusCode, body]), reject);

@@ -464,6 +464,19 @@ def busy():
     ]);
   });
 
+  it("hundreds of open files keep their descriptors in later calls", async () => {
+    // In another interpreter: all of these descriptors are taken once sixteen calls have run.
+    const young = new Worker(app.client, "young");
+    expect((await young.create("python")).failure).toBeNull();
+    const runs = async (code: string) => (await young.execute<PythonData>("python:run", { code })).data;
+    await runs("import tempfile\nfiles = [tempfile.TemporaryFile() for _ in range(300)]");
+    const write = "for at, file in enumerate(files): file.write(b'%d' % at); file.flush(); file.seek(0)";
+    expect(await runs(write)).toMatchObject({ stdout: "", stderr: "", error: null });
+    const { result } = await runs("[at for at, file in enumerate(files) if file.read() != b'%d' % at]");
+    expect(result).toBe("[]");
+    await young.destroy();
+  });
+
   it("open figures are returned as PNG, and closed", async () => {
     // A stub with what the driver calls: matplotlib itself is larger than the rest of the image.
     await run(`
@@ -488,5 +501,12 @@ sys.modules['matplotlib.pyplot'] = pyplot
       ["plot_2", "image/png", "pngtwo"],
     ]);
     expect((await run("1")).attachments).toEqual([]);
+    // Such as one with too many pixels.
+    const drawn = await run("pyplot.plot('good'); pyplot.plot(5)");
+    expect(drawn.data.error).toMatchObject({
+      name: "TypeError",
+      traceback: expect.stringContaining("savefig"),
+    });
+    expect(await run("2")).toMatchObject({ attachments: [], data: { result: "2", error: null } });
   });
 });

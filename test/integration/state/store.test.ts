@@ -12,6 +12,7 @@ import {
   PROCESS_SUMMARIES_SCHEMA,
 } from "../../../src/state/schema.ts";
 import { Store } from "../../../src/store.ts";
+import { eventually } from "../../support/eventually.ts";
 import { newDataDir } from "../../support/settings.ts";
 
 /** A data directory that a service has used, with some pages of data. */
@@ -237,6 +238,22 @@ test("committed data survives a kill of the process, and the next one opens the 
   expect(next.instance).toBe("killed");
   next.close();
   expect(readdirSync(dataDir).sort()).toEqual(["berth.db", "key", "lock"]);
+});
+
+test("no commit waits until a long log is in the file: a thread copies it", async () => {
+  const dataDir = newDataDir();
+  const size = (): number => statSync(path.join(dataDir, "berth.db")).size;
+  const store = Store.open(dataDir);
+  const image = "x".repeat(20_000_000);
+  const progress = { currentBytes: 0, totalBytes: 0, layersDone: 0, layersTotal: 0 };
+  const body = { type: "IMAGE_PULL", image, progress } as const;
+  store.transaction(() =>
+    store.events.append({ sequence: 1, timeMs: 1, owner: "", sandboxId: "s", generation: 1, body }),
+  );
+  expect(size()).toBeLessThan(image.length);
+  await eventually(() => size() > image.length);
+  expect(store.events.load()).toMatchObject([{ body }]);
+  store.close();
 });
 
 describe("a transaction", () => {

@@ -158,10 +158,11 @@ describe.each(ENGINES)("on $name", ({ settings }) => {
       ["a device", [{ name: "d", type: "3" }]],
       ["a FIFO", [{ name: "f", type: "6" }]],
     ])("with %s is refused, and leaves nothing", async (_, bad) => {
+      const { path: where } = await workspaces.create("refused");
       const tar = makeTar([{ name: "good", content: "x" }, ...bad]);
       const failure = await failureOf(workspaces.import("refused", tar));
       expect(failure).toMatchObject({ code: "INVALID_ARGUMENT", reason: "ARCHIVE_REJECTED" });
-      expect(await readdir((await workspaces.get("refused")).path)).toEqual([]);
+      expect(await readdir(where)).toEqual([]);
       expect(await staging()).toEqual([]);
     });
 

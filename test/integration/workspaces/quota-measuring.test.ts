@@ -86,6 +86,30 @@ test("the watch finds a shared directory that grew, also one from an earlier ver
   await second.close();
 });
 
+test("the sizes of shared directories are known right after a restart, and those without a quota do not count", async () => {
+  const directory = await mkdtemp(path.join(tmpdir(), "berth-watch-"));
+  onTestFinished(() => rm(directory, { recursive: true, force: true }));
+  const signal = new AbortController().signal;
+  const first = await openWorkspaces(directory, { shared: MIB });
+  await first.workspaces.create({ owner: OWNER, workspaceId: "any" });
+  await writeFile(path.join(directory, "shared", "file"), Buffer.alloc(3 * MIB, 1));
+  await first.quota.sharedUsage(OWNER, { measure: true, signal });
+  const { sizeBytes } = first.quota.shared;
+  expect(sizeBytes).toBeGreaterThan(3 * MIB - 1);
+  await first.close();
+
+  const second = await openWorkspaces(directory, { shared: MIB });
+  expect(second.quota.shared).toEqual({ sizeBytes, over: 1 });
+  await second.close();
+
+  // The watch measures it for the quota of its tenant.
+  const third = await openWorkspaces(directory, { tenant: 64 * MIB });
+  await third.quota.measure(sharedOf(OWNER), signal);
+  expect(third.quota.ownerBytes(OWNER)).toBeGreaterThan(3 * MIB - 1);
+  expect(third.quota.shared).toEqual({ sizeBytes: 0, over: 0 });
+  await third.close();
+});
+
 test("each owner's shared directory has a quota of its own", async () => {
   const directory = await mkdtemp(path.join(tmpdir(), "berth-watch-"));
   onTestFinished(() => rm(directory, { recursive: true, force: true }));

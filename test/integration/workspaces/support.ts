@@ -1,3 +1,4 @@
+import type { MemoryBudget } from "../../../src/base/memory-budget.ts";
 import { TemporaryNames } from "../../../src/files/temporary-names.ts";
 import { TenantQuotas } from "../../../src/sandboxes/tenant-quotas.ts";
 import { ServiceTime } from "../../../src/state/service-time.ts";
@@ -12,6 +13,7 @@ import { newManager, newWorld } from "../../unit/sandboxes/support.ts";
 export async function openWorkspaces(
   dataDir: string,
   quotas: { readonly workspace?: number; readonly shared?: number; readonly tenant?: number } = {},
+  memory?: MemoryBudget,
 ) {
   const store = Store.open(dataDir);
   const settings = {
@@ -40,6 +42,7 @@ export async function openWorkspaces(
   const { manager, monitor, events } = await newManager({}, world, mounts);
   const parts = createWorkspaces(settings, {
     ...{ ...own, storage, mounts, sandboxes: manager, monitor },
+    ...(memory && { memory }),
     quotas: new TenantQuotas(own.clock, () => ({ workspaceBytes: quotas.tenant })),
   });
   await parts.workspaces.start();

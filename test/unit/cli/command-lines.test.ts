@@ -54,6 +54,24 @@ test.each<[string[], string]>([
   expect(stderr).toContain(problem);
 });
 
+test("an empty worker, as of a variable that is not set, does not mean every worker", async () => {
+  for (const command of ["ls", "rm", "create bash"]) {
+    const { code, stderr } = await runHere(["session", ...command.split(" "), "-w", ""]);
+    expect({ code, stderr }).toEqual({
+      code: 2,
+      stderr: "berth: --worker: the id is empty; name one, or leave --worker out\n",
+    });
+  }
+});
+
+test("binary data does not get between the lines of JSON", async () => {
+  expect(await runHere(["tool", "run", "--json", "-o", "-", "vm:screenshot"])).toEqual({
+    code: 2,
+    stdout: "",
+    stderr: "berth: --json and -o - exclude each other: both are written to stdout\n",
+  });
+});
+
 test.each([
   [["help", "session", "create"], "session create"],
   [["help", "session"], "session"],

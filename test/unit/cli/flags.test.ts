@@ -3,7 +3,7 @@ import { describe, expect, test } from "vitest";
 import { ExecRequestSchema } from "../../../gen/ts/berth/v1/process_pb.js";
 import { ExecuteToolRequestSchema } from "../../../gen/ts/berth/v1/session_pb.js";
 import { UsageError } from "../../../src/cli/exit.ts";
-import { keyValues, toolParams } from "../../../src/cli/flags.ts";
+import { jsonObject, keyValues, toolParams } from "../../../src/cli/flags.ts";
 
 describe("params", () => {
   test.each([
@@ -37,4 +37,11 @@ test("the variable __proto__ is one as any other", () => {
   ]);
   const sent = toBinary(ExecRequestSchema, create(ExecRequestSchema, { env }));
   expect(Object.entries(fromBinary(ExecRequestSchema, sent).env)).toEqual(Object.entries(env));
+});
+
+test("a flag that takes a JSON object says so", () => {
+  expect(jsonObject("--config", '{"cwd": "/tmp"}')).toEqual({ cwd: "/tmp" });
+  expect(() => jsonObject("--config", "[1]")).toThrow(
+    "--config: it is not a JSON object; write for instance",
+  );
 });

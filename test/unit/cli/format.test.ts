@@ -32,6 +32,12 @@ test("a table's columns are as wide as their widest cell", () => {
   ).toBe("A          LONG\nwide cell  x\n           y\n");
 });
 
+test("a table may have hundreds of thousands of lines", () => {
+  const format = () => formatTable(["A"], Array(200_000).fill(["x"]));
+  expect(format).not.toThrow();
+  expect(format()).toBe(`A\n${"x\n".repeat(200_000)}`);
+});
+
 test("words", () => {
   expect(formatWord("USER_KERNEL")).toBe("user-kernel");
   expect(formatWord(undefined)).toBe("unknown");

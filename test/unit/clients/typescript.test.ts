@@ -1,14 +1,21 @@
 import { createReadStream } from "node:fs";
-import { mkdir, mkdtemp, rm, writeFile } from "node:fs/promises";
+import { copyFile, mkdir, mkdtemp, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import path from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
 import { create, toBinary } from "@bufbuild/protobuf";
 import { DurationSchema, timestampNow } from "@bufbuild/protobuf/wkt";
-import { Code, ConnectError, createRouterTransport, type ServiceImpl } from "@connectrpc/connect";
+import {
+  Code,
+  ConnectError,
+  type ConnectRouter,
+  createRouterTransport,
+  type ServiceImpl,
+} from "@connectrpc/connect";
 import { describe, expect, onTestFinished, test } from "vitest";
 import { parseAddress } from "../../../clients/typescript/src/address.ts";
 import { BerthClient } from "../../../clients/typescript/src/client.ts";
+import { keyPairOf } from "../../../clients/typescript/src/client-certificate.ts";
 import type { ClientSettings } from "../../../clients/typescript/src/connection.ts";
 import { duration } from "../../../clients/typescript/src/convert.ts";
 import { nameOf } from "../../../clients/typescript/src/enum-name.ts";
@@ -18,9 +25,12 @@ import { findAccess, type GivenAccess, profilesFile } from "../../../clients/typ
 import { Pauses } from "../../../clients/typescript/src/retry.ts";
 import { Sandbox } from "../../../clients/typescript/src/sandbox.ts";
 import { piecesOf } from "../../../clients/typescript/src/streams.ts";
+import { FileService } from "../../../clients/typescript/src/v1/file_pb.js";
 import { ExitCause, OutputStream, ProcessService } from "../../../clients/typescript/src/v1/process_pb.js";
-import { SandboxSchema } from "../../../clients/typescript/src/v1/sandbox_pb.js";
+import { RunService } from "../../../clients/typescript/src/v1/run_pb.js";
+import { SandboxSchema, SandboxService } from "../../../clients/typescript/src/v1/sandbox_pb.js";
 import { SandboxState } from "../../../gen/ts/berth/v1/sandbox_pb.js";
+import { makeCertificate } from "../../support/certificate.ts";
 
 test.each([
   ["127.0.0.1:7070", false, "http://127.0.0.1:7070"],
@@ -59,6 +69,27 @@ test("a byte order mark before profiles and tokens is ignored", async () => {
   expect(tokenOf({ profile: "inline" })).toBe("berth_inline");
   expect(tokenOf({ profile: "file" })).toBe("berth_inside");
   expect(tokenOf({ tokenFile: token })).toBe("berth_inside");
+});
+
+test("the files of a token and a certificate are found wherever the program works later", async () => {
+  const place = await mkdtemp(path.join(tmpdir(), "berth-token-"));
+  onTestFinished(() => rm(place, { recursive: true }));
+  const put = async (name: string) => {
+    const { cert, key } = await makeCertificate(place, name);
+    await writeFile(path.join(place, "token"), name);
+    await Promise.all([copyFile(cert, path.join(place, "cert")), copyFile(key, path.join(place, "key"))]);
+  };
+  const before = process.cwd();
+  onTestFinished(() => process.chdir(before));
+  process.chdir(place);
+  await put("old");
+  const { token } = findAccess({ tokenFile: "token" }, {});
+  const pair = keyPairOf({ name: "cert", file: "cert" }, { name: "key", file: "key" });
+  const { cert } = pair();
+  process.chdir("/");
+  await put("renewed");
+  expect(token()).toBe("renewed");
+  expect(pair().cert).not.toBe(cert);
 });
 
 test("a duration is a number of milliseconds, or omitted", () => {
@@ -200,14 +231,20 @@ test("a file that cannot be read fails its upload, and does not end the program 
   await expect(pieces.next()).rejects.toMatchObject({ code: "ENOENT" });
 });
 
+/** A client of services that answer in this way. */
+function clientOf(routes: (router: ConnectRouter) => void, settings: ClientSettings = {}): BerthClient {
+  const transport = createRouterTransport(routes);
+  const link = { address: "127.0.0.1:1", transport, streamsRequests: true, close: () => {} };
+  return new BerthClient(link, settings);
+}
+
 /** A sandbox of a service that handles commands in this way. */
 function sandboxOf(
   processes: Partial<ServiceImpl<typeof ProcessService>>,
   settings: ClientSettings = {},
 ): Sandbox {
-  const transport = createRouterTransport(({ service }) => service(ProcessService, processes));
-  const link = { address: "127.0.0.1:1", transport, streamsRequests: true, close: () => {} };
-  return new Sandbox(new BerthClient(link, settings).connection, create(SandboxSchema, { sandboxId: "sbx" }));
+  const { connection } = clientOf(({ service }) => service(ProcessService, processes), settings);
+  return new Sandbox(connection, create(SandboxSchema, { sandboxId: "sbx" }));
 }
 
 const started = { case: "started" as const, value: { processId: "proc", startTime: timestampNow() } };
@@ -235,6 +272,69 @@ test("a call may take longer than the longest timer", async () => {
   const days = 24 * 3600 * 1000;
   const sandbox = sandboxOf({ runCommand }, { timeoutMs: 30 * days });
   expect(await sandbox.run("true").catch((error: unknown) => error)).toMatchObject({ exitCode: 0 });
+});
+
+test("an upload may take longer than one call may", async () => {
+  const uploadFile: ServiceImpl<typeof FileService>["uploadFile"] = async (messages) => {
+    let sizeBytes = 0n;
+    for await (const { part } of messages) if (part.case === "chunk") sizeBytes += BigInt(part.value.length);
+    return { file: { sizeBytes } };
+  };
+  const client = clientOf((router) => router.service(FileService, { uploadFile }), { timeoutMs: 50 });
+  const { files } = new Sandbox(client.connection, create(SandboxSchema, { sandboxId: "box" }));
+  async function* slow() {
+    yield "ab";
+    await sleep(150);
+    yield "c";
+  }
+  const uploaded = await files.upload("file", slow()).catch((error: unknown) => error);
+  expect(uploaded).toMatchObject({ size: 3 });
+});
+
+describe("a create that cannot be wanted is not made", () => {
+  /** A client, and what its service has created. */
+  function clientAndMade() {
+    const made: string[] = [];
+    const berth = clientOf((router) => {
+      router.service(SandboxService, {
+        createSandbox: () => {
+          made.push("sandbox");
+          return { sandbox: { sandboxId: "box" } };
+        },
+        deleteSandbox: () => ({}),
+      });
+      router.service(RunService, {
+        createRun: () => {
+          made.push("run");
+          return { run: { runId: "run" } };
+        },
+        deleteRun: () => ({}),
+      });
+    });
+    return { berth, made };
+  }
+
+  test("because its signal was aborted before", async () => {
+    const { berth, made } = clientAndMade();
+    const signal = AbortSignal.abort(new Error("too late"));
+    await expect(berth.sandboxes.create({ signal })).rejects.toThrow("too late");
+    await expect(berth.runs.create({ signal })).rejects.toThrow("too late");
+    await berth.close();
+    expect(made).toEqual([]);
+  });
+
+  test("because its client is being closed", async () => {
+    const { berth, made } = clientAndMade();
+    const open = Promise.withResolvers<void>();
+    berth.connection.adopt({ end: () => open.promise });
+    const closing = berth.close();
+    const closed = { code: "CANCELLED" };
+    await expect(berth.sandboxes.create()).rejects.toMatchObject(closed);
+    await expect(berth.runs.create()).rejects.toMatchObject(closed);
+    open.resolve();
+    await closing;
+    expect(made).toEqual([]);
+  });
 });
 
 test("output as text has everything that its bytes have", async () => {

@@ -29,3 +29,20 @@ test.each([
 ])("%j is refused", async (credential, message) => {
   await expect(load(credential)).rejects.toMatchObject({ message: expect.stringContaining(message) });
 });
+
+test("a file that cannot be read is refused with the system's reason", async () => {
+  await expect(loadCredentials("/no/such/file")).rejects.toMatchObject({
+    message: "--egress-credentials /no/such/file: it cannot be read (ENOENT).",
+  });
+});
+
+test.each([
+  ["a header that is missing", { secret_name: "key", header: undefined }, ".header: is missing."],
+  ["a name that is a number", { secret_name: 3 }, ".secret_name: is not text; put it in quotes."],
+  ["an unknown key", { secret_name: "key", name: "X" }, ': there is no key "name" here.'],
+  ["owners that are no list", { secret_name: "key", owners: "acme" }, ".owners: is not a list."],
+])("%s is refused in plain words", async (_what, credential, message) => {
+  await expect(load(credential)).rejects.toMatchObject({
+    message: expect.stringContaining(`credentials.json: api.example.org${message}`),
+  });
+});

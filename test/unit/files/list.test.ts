@@ -18,6 +18,7 @@ function answered(entries: number, onNames: () => void, flood?: string): Operati
     names.map((name) => `//${mode} 1 0 0 7 2026-11-25 12:00:00.0 +0000//./${name}\n`).join("");
   const op = {
     scope: "sandbox",
+    memory: { take: () => true },
     isTemporary(name: string) {
       if (name === names[0]) onNames();
       return false;

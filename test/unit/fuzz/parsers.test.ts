@@ -15,7 +15,7 @@ import { readMessage } from "../../../src/server/framing.ts";
 import { checkedMessages, requestFormat } from "../../../src/server/library-handler.ts";
 import { ReceiveBudget } from "../../../src/server/limits.ts";
 import { Glob } from "../../../src/sessions/types/files/glob.ts";
-import { Pace } from "../../../src/sessions/types/files/pace.ts";
+import { Pace } from "../../../src/sessions/types/pace.ts";
 import { parseTokenFile, TokenFileError } from "../../../src/tenants/token-file.ts";
 import { asStream, chunked, FUZZ_TIMEOUT_MS, fuzz, mutated } from "../../support/fuzz/fuzz.ts";
 import { makeTar, pax, type RawEntry } from "../../support/tar-builder.ts";

@@ -584,6 +584,18 @@ test("a cleanup that cannot read the database is repeated", async () => {
   expect(bench.runs.catalog.find(OWNER, runId).sandbox).toBeUndefined();
 });
 
+test("a first step without messages finds repetitions in the whole conversation, however long", async () => {
+  const bench = await RunBench.start();
+  const runId = await running(bench, { sandbox: { kind: "none" }, maxSteps: 1, duplicateThreshold: 2 });
+  const long = "x".repeat(600 * 1024);
+  const messages = ["again", "again", long, long, "again"].map((content) => {
+    return { role: "ASSISTANT" as const, content };
+  });
+  expect(await finish(bench, runId, { outcome: "CONTINUE", messages })).toMatchObject({ stuck: true });
+  await bench.runs.start(OWNER, runId, undefined, never);
+  expect(await finish(bench, runId, { outcome: "CONTINUE" })).toMatchObject({ stuck: true });
+});
+
 test("a report decrypts only those messages of a long conversation that it may repeat", async () => {
   const bench = await RunBench.start();
   const settings = { maxSteps: 100, duplicateThreshold: 2, stepTimeoutMs: 1e6 };

@@ -1,3 +1,5 @@
+import { connect } from "node:net";
+import { text } from "node:stream/consumers";
 import { gzipSync } from "node:zlib";
 import { create, toBinary } from "@bufbuild/protobuf";
 import { findTrailerError } from "@connectrpc/connect/protocol-grpc";
@@ -253,6 +255,29 @@ describe("Connect", () => {
     expect(response.status).toBe(415);
     expect(await response.text()).toContain('set the header "content-type: application/json"');
   });
+
+  test.each([
+    ["a message that is too large", UNARY, "application/json", 429],
+    ["a compressed message that is too large", UNARY, "application/json\r\ncontent-encoding: gzip", 429],
+    ["a message of a stream that is too large", STREAM, "application/json", 429],
+    ["an unknown method", "/a.B/C", "application/json", 404],
+    ["another type", UNARY, "text/plain", 415],
+  ])(
+    "a client that does not keep its connection reads the refusal after all of its request: %s",
+    async (_what, path, type, refusal) => {
+      const socket = connect(server.port, "127.0.0.1");
+      // More than the buffers of the kernel take.
+      const body = Buffer.alloc(16 * MIB, " ");
+      socket.write(
+        `POST ${path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\ncontent-length: ${body.length}\r\ncontent-type: ${type}\r\n\r\n`,
+      );
+      const failure = await new Promise<unknown>((resolve) =>
+        socket.once("error", resolve).write(body, resolve),
+      );
+      expect(failure ?? undefined).toBeUndefined();
+      expect(await text(socket)).toMatch(new RegExp(`^HTTP/1\\.1 ${refusal} `));
+    },
+  );
 
   test("a client stream that is called as unary gets an error that says how to call it", async () => {
     const response = await post(UPLOAD, "{}");

@@ -9,6 +9,7 @@ import {
   CreateSandboxRequestSchema,
   ListSandboxesRequestSchema,
   SandboxService,
+  UpdateSandboxRequestSchema,
 } from "../../../gen/ts/berth/v1/sandbox_pb.js";
 import { CreateSessionsRequestSchema } from "../../../gen/ts/berth/v1/session_pb.js";
 import { unknownField } from "../../../src/server/message-check.ts";
@@ -128,6 +129,38 @@ test.each([
   expect(error?.metadata.field).toBe("argv");
   expect(error?.message).toContain(`takes an object of berth.v1.Argv, not ${kind}: {"args": …}.`);
   expect(unknownField(ExecRequestSchema, { argv: null })).toBeUndefined();
+});
+
+test("an object is not a duration, and the error names the field", () => {
+  const error = unknownField(CreateSandboxRequestSchema, { spec: { idleTimeout: { seconds: 5 } } });
+  expect(error?.message).toMatch(/^spec\.idleTimeout: an object is not a duration\. Give seconds/);
+});
+
+test("what is not a field mask is refused with an example of one", () => {
+  const mask = (updateMask: unknown) => unknownField(UpdateSandboxRequestSchema, { updateMask })?.message;
+  const advice =
+    'is not a field mask. Give a text of names in lowerCamelCase, with commas between them, for instance "labels,idleTimeout".';
+  expect(mask("labels,idle_timeout")).toBe(`updateMask: "labels,idle_timeout" ${advice}`);
+  expect(mask({ paths: ["labels"] })).toBe(`updateMask: an object ${advice}`);
+  expect(mask(["labels"])).toBe(`updateMask: a list ${advice}`);
+  for (const known of ["labels,idleTimeout", "", null]) expect(mask(known)).toBeUndefined();
+});
+
+test("plain words are not bytes, and the error says how to send them", () => {
+  const stdin = (text: unknown) => unknownField(ExecRequestSchema, { stdin: text })?.message;
+  expect(stdin("hello world")).toBe(
+    'stdin: it holds a blank, so it is not base64. Bytes are base64 in JSON: printf %s "$TEXT" | base64 -w 0',
+  );
+  for (const base64 of ["aGVsbG8gd29ybGQ=", "aGVs\nbG8", "", null, 5]) expect(stdin(base64)).toBeUndefined();
+});
+
+test("an octal mode is refused instead of being read as decimal", () => {
+  const mode = (given: unknown) => unknownField(WriteFileRequestSchema, { mode: given })?.message;
+  expect(mode("0644")).toBe(
+    'mode: "0644" begins with 0, and numbers in JSON are decimal. Octal 0644 is 420.',
+  );
+  expect(mode("0999")).toBe('mode: "0999" begins with 0, and numbers in JSON are decimal.');
+  for (const decimal of [420, "420", "0", 0, null, "0x1a4"]) expect(mode(decimal)).toBeUndefined();
 });
 
 test.each(["5s", "0.5s", "-1s", null])("%j is a duration", (idleTimeout) => {

@@ -38,6 +38,21 @@ describe("create", () => {
     expect((await bench.created("shell")).name).toBe("shell_alice_002");
   });
 
+  test.each([
+    ["letters of one byte", "a".repeat(256), 255],
+    ["letters of two bytes", "ä".repeat(128), 254],
+    ["an emoji at the end", `${"a".repeat(248)}😀`, 254],
+  ])("labels a sandbox with what fits of its session's id: %s", async (_, worker, bytes) => {
+    const bench = await SessionBench.start();
+    await bench.create(["shell"], {}, never, worker);
+    const { items } = bench.sessions.list(OWNER, { workerId: worker, types: new Set() });
+    const [{ sandboxId, sessionId } = expect.fail()] = items;
+    const { session_id: label = "" } = bench.sandboxes.get({ owner: OWNER, sandboxId }).spec.labels;
+    expect(label.isWellFormed()).toBe(true);
+    expect(Buffer.byteLength(label)).toBe(bytes);
+    expect(sessionId.startsWith(label)).toBe(true);
+  });
+
   test("keeps an existing session as it is, and restarts its time to live", async () => {
     const bench = await SessionBench.start();
     const { sessionId } = await bench.created("shell", { config: { size: 1 } });

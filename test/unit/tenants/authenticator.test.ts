@@ -58,6 +58,15 @@ test.each([
   expect(() => ask(authenticator(changes, 1), headers)).toThrow(expect.objectContaining({ reason }));
 });
 
+test.each([
+  ["has expired", { expires: 1 }, {}],
+  ["belongs to another tenant", {}, { "berth-tenant": "other" }],
+  ["is an admin's, and the tenant does not exist", { scope: "admin" }, { "berth-tenant": "nobody" }],
+] as const)("who makes a call that is refused is known: its token %s", (_, changes, headers) => {
+  const principal = expect.objectContaining({ owner: "acme", tenant: "acme", tokenId: token.id });
+  expect(() => ask(authenticator(changes, 1), headers)).toThrow(expect.objectContaining({ principal }));
+});
+
 test("a call continues while its token is unchanged", () => {
   const principal = ask(authenticator(), {});
   expect(authenticator().recheck(principal)).toBeUndefined();

@@ -82,6 +82,25 @@ test.each([
   expect(() => parse(text)).toThrow(message);
 });
 
+test("what is of another type than it should be is refused in plain words", () => {
+  const problemOf = (text: string): unknown => {
+    try {
+      return parse(text);
+    } catch (error) {
+      return (error as Error).message;
+    }
+  };
+  expect(problemOf("tokens\n")).toBe("f:1:1: is not a map with tenants and tokens");
+  expect(problemOf("tenants: {}\ntokens: [abcd]\n")).toBe("f:2:10: token 1: is not a map of names to values");
+  expect(problemOf("tenants: {}\ntokens: [{id: 1234}]\n")).toBe("f:2:15: id: is not text; put it in quotes");
+  expect(problemOf("tenants: {}\ntokens: [{id: abcd, tenant: 3}]\n")).toBe(
+    "f:2:29: tenant: is not text; put it in quotes",
+  );
+  expect(problemOf("tenants: {a: {secrets: [b, 3]}}\ntokens: []\n")).toBe(
+    "f:1:28: secret 2: is not text; put it in quotes",
+  );
+});
+
 test("a byte order mark before tokens and secrets is ignored", async () => {
   const directory = await mkdtemp(path.join(tmpdir(), "berth-tokens-"));
   onTestFinished(() => rm(directory, { recursive: true }));

@@ -7,6 +7,7 @@ import { WorkspaceMounts } from "../../../src/workspaces/mounts.ts";
 import { createWorkspaces } from "../../../src/workspaces/parts.ts";
 import type { WorkspaceStorage } from "../../../src/workspaces/storage.ts";
 import { WorkspaceStore } from "../../../src/workspaces/store.ts";
+import { sharedOf } from "../../../src/workspaces/workspace.ts";
 import { settled } from "../../support/manual-clock.ts";
 import { memoryDatabase } from "../../support/memory-database.ts";
 import { newManager } from "../sandboxes/support.ts";
@@ -37,7 +38,7 @@ async function fullWorkspace({ of, takesMs }: { of: "tenant" | "workspace"; take
     },
   } as Partial<WorkspaceStorage> as WorkspaceStorage;
   const quotas = new TenantQuotas(clock, () => ({ workspaceBytes: of === "tenant" ? 50 : undefined }));
-  const { quota, ensurer } = createWorkspaces(
+  const { quota, ensurer, workspaces } = createWorkspaces(
     { dockerRequired: false, defaults: { workingDir: "/workspace" } },
     {
       ...{ store, storage, sandboxes, monitor, clock, quotas, logger: log },
@@ -53,8 +54,10 @@ async function fullWorkspace({ of, takesMs }: { of: "tenant" | "workspace"; take
       () => "admitted",
       ({ reason }: BerthError) => reason,
     );
-  return { clock, disk, ask, ensurer };
+  return { clock, disk, ask, ensurer, quota, store, workspaces };
 }
+
+type World = Awaited<ReturnType<typeof fullWorkspace>>;
 
 test.each([
   ["short ones of a tenant", { of: "tenant", takesMs: 100, perMinute: 60 }],
@@ -103,4 +106,39 @@ test("calls that wait for their workspace's lock while it is measured are refuse
   expect(ends).toEqual(["NO_SPACE", "NO_SPACE", "NO_SPACE"]);
   await Promise.all(calls);
   expect(disk.measured).toBe(1);
+});
+
+test.each([
+  ["a workspace", ({ workspaces }: World) => workspaces.get(NAME, { measure: true, signal: never })],
+  [
+    "a shared directory",
+    ({ quota }: World) => quota.sharedUsage(NAME.owner, { measure: true, signal: never }),
+  ],
+])("callers who keep asking for the size of %s cause few measurements", async (_, ask) => {
+  const world = await fullWorkspace({ of: "workspace", takesMs: 100 });
+  const { clock, disk, store } = world;
+  store.insert(sharedOf(NAME.owner), "ACTIVE", 0);
+  const ended = new AbortController();
+  const callers = Array.from({ length: 10 }, async () => {
+    while (!ended.signal.aborted) await ask(world);
+  });
+  await clock.advance(60_000);
+  // Nine tenths of the time it rests.
+  expect(disk.measured).toBeGreaterThan(10);
+  expect(disk.measured).toBeLessThanOrEqual(61);
+  ended.abort();
+  await clock.advance(60_000);
+  await Promise.all(callers);
+});
+
+test("a caller who asks for a size gets one that was measured after that", async () => {
+  const { clock, disk, workspaces } = await fullWorkspace({ of: "workspace", takesMs: 100 });
+  const ask = () => workspaces.get(NAME, { measure: true, signal: never });
+  const first = ask();
+  await clock.advance(100);
+  expect((await first).sizeBytes).toBe(100);
+  disk.sizeBytes = 10;
+  const second = ask();
+  await clock.advance(1_000);
+  expect((await second).sizeBytes).toBe(10);
 });

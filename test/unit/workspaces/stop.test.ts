@@ -49,7 +49,10 @@ async function interrupted() {
     await setImmediate();
     return isStopped;
   };
-  return { ...{ clock, removal, recovered, store, used, stop, hasStopped }, close: () => database.close() };
+  return {
+    ...{ clock, log, removal, recovered, store, used, stop, hasStopped },
+    close: () => database.close(),
+  };
 }
 
 test("a stop waits for a deletion that an earlier run left, and starts nothing after it", async () => {
@@ -75,4 +78,16 @@ test("a stop waits only up to its limit for a deletion that an earlier run left"
   removal.resolve();
   await recovered;
   expect(used).toEqual([]);
+});
+
+test("a database that cannot be read ends neither the watch of quotas nor the service", async () => {
+  const { log, removal, recovered, used, stop, close } = await interrupted();
+  close();
+  removal.resolve();
+  await recovered;
+  await expect(stop()).resolves.toBeUndefined();
+  expect(used).toEqual([]);
+  const messages = log.lines.map(({ message }) => message);
+  expect(messages).toContain("quotas are not watched: the next round tries again");
+  expect(messages).toContain("workspaces are not swept: the next start tries again");
 });

@@ -75,3 +75,19 @@ test("a page of workspaces ends before their references take more than 2 MiB, an
   expect(store.page("me", "e", 1)).toMatchObject({ records: [{ workspaceId: "f" }], more: false });
   database.close();
 });
+
+test("the ids of an owner's many workspaces are all read, some at a time", () => {
+  const database = memoryDatabase();
+  const store = new WorkspaceStore(database);
+  const ids = Array.from({ length: 2_500 }, (_, index) => `w${String(index).padStart(4, "0")}`);
+  database.transaction(() => {
+    for (const workspaceId of ids) store.insert({ owner: "me", workspaceId }, "ACTIVE", 0);
+  });
+  store.insert({ owner: "me", workspaceId: "" }, "ACTIVE", 0);
+  store.insert({ owner: "other", workspaceId: "w" }, "ACTIVE", 0);
+  const reading = store.ids("me");
+  expect(reading.next().value).toBe(ids[0]);
+  store.remove({ owner: "me", workspaceId: ids.at(-1) ?? "" });
+  expect([...reading]).toEqual(ids.slice(1, -1));
+  database.close();
+});

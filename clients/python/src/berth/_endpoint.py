@@ -136,7 +136,7 @@ class _Credentials:
     """
 
     def __init__(self, ca: Pem | None, client_cert: Pem | None, client_key: Pem | None) -> None:
-        self._sources = (ca, client_cert, client_key)
+        self._sources = (_placed(ca), _placed(client_cert), _placed(client_key))
         self._version = self._version_now()
         self._content = _content(*self._sources)
         self._made = grpc.ssl_channel_credentials(*self._content)
@@ -167,6 +167,11 @@ class _Credentials:
                 return None
             version.append((found.st_ino, found.st_ctime_ns, found.st_size))
         return version
+
+
+def _placed(source: Pem | None) -> Pem | None:
+    """The same source, wherever the program works later."""
+    return source if source is None or isinstance(source, bytes) else os.path.abspath(source)
 
 
 def _content(

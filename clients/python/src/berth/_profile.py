@@ -121,13 +121,15 @@ def _fixed(token: str) -> Callable[[], str | None]:
 def _from_file(what: str, file: _Path) -> Callable[[], str | None]:
     """The first time, the file must hold a token. Later, what cannot be used leaves the previous token in force."""
     token = _read_token(what, file)
+    # Wherever the program works later.
+    place = os.path.abspath(file)
 
     def current() -> str:
         nonlocal token
         # What the shell pipes in can be read only once.
-        if os.path.isfile(file):
+        if os.path.isfile(place):
             with contextlib.suppress(ValueError):
-                token = _read_token(what, file)
+                token = _read_token(what, place)
         return token
 
     return current

@@ -15,14 +15,17 @@ import uuid
 from collections.abc import Mapping, Sequence
 from types import TracebackType
 
-from berth._async.client import AsyncBerth
+from berth._async.transport import AsyncTransport
 from berth._async.worker_dicts import Action, AsyncWorkerDicts, Dict, Resources
 from berth._endpoint import Pem, endpoint
-from berth._sync.client import Berth
+from berth._sync.transport import Transport
 from berth._sync.worker_dicts import WorkerDicts
 from berth.types import Json
 
 __all__ = ["Sandbox"]
+
+#: How long to retry calls while the service cannot be reached, as the client by itself does.
+_RETRY_S = 5.0
 
 
 class Sandbox:
@@ -55,12 +58,11 @@ class Sandbox:
     ) -> None:
         #: The worker that owns the sessions.
         self.worker_id = worker_id or f"worker-{uuid.uuid4().hex[:12]}"
+        # Read once: a token that the shell pipes in is gone after that.
+        self._endpoint = endpoint(server_url, token, ca, tls)
         #: The address of the service.
-        self.server_url = endpoint(server_url, token, ca, tls).address
-        # As given. If it was not, the address, token and CA of a profile are used together.
-        self._server_url = server_url
+        self.server_url = self._endpoint.address
         self._timeout = timeout
-        self._token, self._ca, self._tls = token, ca, tls
         self._keep_sessions = keep_sessions
         self._warmup_resources = warmup_resources
         self._async: AsyncWorkerDicts | None = None
@@ -69,15 +71,15 @@ class Sandbox:
     @property
     def _calls(self) -> AsyncWorkerDicts:
         if self._async is None:
-            berth = AsyncBerth(self._server_url, token=self._token, ca=self._ca, tls=self._tls)
-            self._async = AsyncWorkerDicts(berth, self.worker_id, self._timeout)
+            transport = AsyncTransport(self._endpoint, _RETRY_S)
+            self._async = AsyncWorkerDicts(transport, self.worker_id, self._timeout)
         return self._async
 
     @property
     def _sync_calls(self) -> WorkerDicts:
         if self._sync is None:
-            berth = Berth(self._server_url, token=self._token, ca=self._ca, tls=self._tls)
-            self._sync = WorkerDicts(berth, self.worker_id, self._timeout)
+            transport = Transport(self._endpoint, _RETRY_S)
+            self._sync = WorkerDicts(transport, self.worker_id, self._timeout)
         return self._sync
 
     @property

@@ -104,7 +104,7 @@ class SandboxInfo:
     state: str
     #: The number of the container behind the id, from 1.
     generation: int
-    #: "docker" or "bubblewrap".
+    #: "docker", "bubblewrap" or "kubernetes".
     engine: str
     #: NAMESPACE, CONTAINER, USER_KERNEL or VIRTUAL_MACHINE.
     isolation: str
@@ -165,7 +165,7 @@ class Stats:
     cleanup_interval: float
     is_shutting_down: bool
     sandboxes: tuple[SandboxUsage, ...]
-    #: "docker" or "bubblewrap".
+    #: "docker", "bubblewrap" or "kubernetes".
     engine: str
 
 

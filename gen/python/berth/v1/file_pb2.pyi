@@ -367,7 +367,9 @@ class MakeDirectoryRequest(_message.Message):
     raw_path: _builtins.bytes
     """The directory, if its path is not UTF-8."""
     mode: _builtins.int
-    """Permission bits: 0 to 07777 octal. Default 0755. Parents get 0755."""
+    """Permission bits: 0 to 07777 octal, in JSON as a decimal number (0755 is 493).
+    Default 0755. Parents get 0755.
+    """
     create_parents: _builtins.bool
     """Whether to create missing parents too. An existing directory is then not an
     error and stays as it is. Default false.
@@ -690,8 +692,8 @@ class WriteFileRequest(_message.Message):
     data: _builtins.bytes
     """The content: at most 8 MiB, may be empty."""
     mode: _builtins.int
-    """Permission bits: 0 to 07777 octal. Default: those of the existing file,
-    0644 for a new one.
+    """Permission bits: 0 to 07777 octal, in JSON as a decimal number (0644 is 420).
+    Default: those of the existing file, 0644 for a new one.
     """
     append: _builtins.bool
     """Whether to append data to the existing content, which is not atomic.

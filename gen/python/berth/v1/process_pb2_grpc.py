@@ -13,7 +13,8 @@ class ProcessServiceStub(object):
     start, or what is wrong with the call.
 
     Any RPC may also fail with UNAVAILABLE (ENGINE_UNAVAILABLE, SHUTTING_DOWN),
-    UNAUTHENTICATED, DEADLINE_EXCEEDED or CANCELLED.
+    UNAUTHENTICATED, PERMISSION_DENIED (TOKEN_SCOPE), RESOURCE_EXHAUSTED
+    (MESSAGE_TOO_LARGE, TOO_MANY_OPERATIONS), DEADLINE_EXCEEDED or CANCELLED.
     """
 
     def __init__(self, channel):
@@ -72,7 +73,8 @@ class ProcessServiceServicer(object):
     start, or what is wrong with the call.
 
     Any RPC may also fail with UNAVAILABLE (ENGINE_UNAVAILABLE, SHUTTING_DOWN),
-    UNAUTHENTICATED, DEADLINE_EXCEEDED or CANCELLED.
+    UNAUTHENTICATED, PERMISSION_DENIED (TOKEN_SCOPE), RESOURCE_EXHAUSTED
+    (MESSAGE_TOO_LARGE, TOO_MANY_OPERATIONS), DEADLINE_EXCEEDED or CANCELLED.
     """
 
     def Exec(self, request, context):
@@ -239,7 +241,8 @@ class ProcessService(object):
     start, or what is wrong with the call.
 
     Any RPC may also fail with UNAVAILABLE (ENGINE_UNAVAILABLE, SHUTTING_DOWN),
-    UNAUTHENTICATED, DEADLINE_EXCEEDED or CANCELLED.
+    UNAUTHENTICATED, PERMISSION_DENIED (TOKEN_SCOPE), RESOURCE_EXHAUSTED
+    (MESSAGE_TOO_LARGE, TOO_MANY_OPERATIONS), DEADLINE_EXCEEDED or CANCELLED.
     """
 
     @staticmethod

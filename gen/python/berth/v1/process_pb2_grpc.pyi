@@ -34,7 +34,8 @@ class ProcessServiceStub:
     start, or what is wrong with the call.
 
     Any RPC may also fail with UNAVAILABLE (ENGINE_UNAVAILABLE, SHUTTING_DOWN),
-    UNAUTHENTICATED, DEADLINE_EXCEEDED or CANCELLED.
+    UNAUTHENTICATED, PERMISSION_DENIED (TOKEN_SCOPE), RESOURCE_EXHAUSTED
+    (MESSAGE_TOO_LARGE, TOO_MANY_OPERATIONS), DEADLINE_EXCEEDED or CANCELLED.
     """
 
     @_typing.overload
@@ -125,7 +126,8 @@ class ProcessServiceAsyncStub(ProcessServiceStub):
     start, or what is wrong with the call.
 
     Any RPC may also fail with UNAVAILABLE (ENGINE_UNAVAILABLE, SHUTTING_DOWN),
-    UNAUTHENTICATED, DEADLINE_EXCEEDED or CANCELLED.
+    UNAUTHENTICATED, PERMISSION_DENIED (TOKEN_SCOPE), RESOURCE_EXHAUSTED
+    (MESSAGE_TOO_LARGE, TOO_MANY_OPERATIONS), DEADLINE_EXCEEDED or CANCELLED.
     """
 
     def __init__(self, channel: _aio.Channel) -> None: ...
@@ -212,7 +214,8 @@ class ProcessServiceServicer(metaclass=_abc_1.ABCMeta):
     start, or what is wrong with the call.
 
     Any RPC may also fail with UNAVAILABLE (ENGINE_UNAVAILABLE, SHUTTING_DOWN),
-    UNAUTHENTICATED, DEADLINE_EXCEEDED or CANCELLED.
+    UNAUTHENTICATED, PERMISSION_DENIED (TOKEN_SCOPE), RESOURCE_EXHAUSTED
+    (MESSAGE_TOO_LARGE, TOO_MANY_OPERATIONS), DEADLINE_EXCEEDED or CANCELLED.
     """
 
     @_abc_1.abstractmethod

@@ -797,7 +797,9 @@ class KeepAliveRunRequest(_message.Message):
     STEP_FIELD_NUMBER: _builtins.int
     START_ID_FIELD_NUMBER: _builtins.int
     request_id: _builtins.str
-    """The caller's id of this request; see CreateSandboxRequest. Optional."""
+    """The caller's id of this request. Optional; a retry is safe without it, and
+    extends the lease again.
+    """
     run_id: _builtins.str
     """The run's id. Required."""
     step: _builtins.int

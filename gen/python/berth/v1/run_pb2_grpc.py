@@ -26,7 +26,8 @@ class RunServiceStub(object):
     RESOURCE_EXHAUSTED (NO_SPACE). A ReportStep that ends its run succeeds.
 
     Any RPC may also fail with UNAVAILABLE (SHUTTING_DOWN), UNAUTHENTICATED,
-    DEADLINE_EXCEEDED or CANCELLED.
+    PERMISSION_DENIED (TOKEN_SCOPE), RESOURCE_EXHAUSTED (MESSAGE_TOO_LARGE,
+    TOO_MANY_OPERATIONS), DEADLINE_EXCEEDED or CANCELLED.
     """
 
     def __init__(self, channel):
@@ -108,15 +109,17 @@ class RunServiceServicer(object):
     RESOURCE_EXHAUSTED (NO_SPACE). A ReportStep that ends its run succeeds.
 
     Any RPC may also fail with UNAVAILABLE (SHUTTING_DOWN), UNAUTHENTICATED,
-    DEADLINE_EXCEEDED or CANCELLED.
+    PERMISSION_DENIED (TOKEN_SCOPE), RESOURCE_EXHAUSTED (MESSAGE_TOO_LARGE,
+    TOO_MANY_OPERATIONS), DEADLINE_EXCEEDED or CANCELLED.
     """
 
     def CreateRun(self, request, context):
-        """CreateRun creates a run in state IDLE. StartRun creates its sandbox.
+        """CreateRun creates a run in state IDLE. StartRun creates its sandbox, and
+        refuses what the engine or the operator does not allow in sandbox_spec.
 
         Errors: INVALID_ARGUMENT; NOT_FOUND (SANDBOX_NOT_FOUND); ALREADY_EXISTS
         (REQUEST_ID_REUSED); FAILED_PRECONDITION (SANDBOX_NOT_RUNNING,
-        SANDBOX_REPLACED); PERMISSION_DENIED (NOT_ALLOWED).
+        SANDBOX_REPLACED).
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -231,7 +234,7 @@ class RunServiceServicer(object):
     def WatchRun(self, request, context):
         """WatchRun streams the events of a run in the order of their sequence: first
         the kept history after after_sequence, then new events as they happen. It
-        ends when the run is deleted.
+        ends when the run is deleted, or removed because its owner has newer ones.
 
         A watcher that falls behind the kept history gets a trimmed item in place
         of the lost events.
@@ -324,7 +327,8 @@ class RunService(object):
     RESOURCE_EXHAUSTED (NO_SPACE). A ReportStep that ends its run succeeds.
 
     Any RPC may also fail with UNAVAILABLE (SHUTTING_DOWN), UNAUTHENTICATED,
-    DEADLINE_EXCEEDED or CANCELLED.
+    PERMISSION_DENIED (TOKEN_SCOPE), RESOURCE_EXHAUSTED (MESSAGE_TOO_LARGE,
+    TOO_MANY_OPERATIONS), DEADLINE_EXCEEDED or CANCELLED.
     """
 
     @staticmethod

@@ -47,7 +47,8 @@ class RunServiceStub:
     RESOURCE_EXHAUSTED (NO_SPACE). A ReportStep that ends its run succeeds.
 
     Any RPC may also fail with UNAVAILABLE (SHUTTING_DOWN), UNAUTHENTICATED,
-    DEADLINE_EXCEEDED or CANCELLED.
+    PERMISSION_DENIED (TOKEN_SCOPE), RESOURCE_EXHAUSTED (MESSAGE_TOO_LARGE,
+    TOO_MANY_OPERATIONS), DEADLINE_EXCEEDED or CANCELLED.
     """
 
     @_typing.overload
@@ -55,11 +56,12 @@ class RunServiceStub:
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> RunServiceAsyncStub: ...
     CreateRun: _grpc.UnaryUnaryMultiCallable[_run_pb2.CreateRunRequest, _run_pb2.CreateRunResponse]
-    """CreateRun creates a run in state IDLE. StartRun creates its sandbox.
+    """CreateRun creates a run in state IDLE. StartRun creates its sandbox, and
+    refuses what the engine or the operator does not allow in sandbox_spec.
 
     Errors: INVALID_ARGUMENT; NOT_FOUND (SANDBOX_NOT_FOUND); ALREADY_EXISTS
     (REQUEST_ID_REUSED); FAILED_PRECONDITION (SANDBOX_NOT_RUNNING,
-    SANDBOX_REPLACED); PERMISSION_DENIED (NOT_ALLOWED).
+    SANDBOX_REPLACED).
     """
     StartRun: _grpc.UnaryUnaryMultiCallable[_run_pb2.StartRunRequest, _run_pb2.StartRunResponse]
     """StartRun prepares the run's sandbox, makes the run RUNNING and hands out
@@ -138,7 +140,7 @@ class RunServiceStub:
     WatchRun: _grpc.UnaryStreamMultiCallable[_run_pb2.WatchRunRequest, _run_pb2.WatchRunResponse]
     """WatchRun streams the events of a run in the order of their sequence: first
     the kept history after after_sequence, then new events as they happen. It
-    ends when the run is deleted.
+    ends when the run is deleted, or removed because its owner has newer ones.
 
     A watcher that falls behind the kept history gets a trimmed item in place
     of the lost events.
@@ -169,16 +171,18 @@ class RunServiceAsyncStub(RunServiceStub):
     RESOURCE_EXHAUSTED (NO_SPACE). A ReportStep that ends its run succeeds.
 
     Any RPC may also fail with UNAVAILABLE (SHUTTING_DOWN), UNAUTHENTICATED,
-    DEADLINE_EXCEEDED or CANCELLED.
+    PERMISSION_DENIED (TOKEN_SCOPE), RESOURCE_EXHAUSTED (MESSAGE_TOO_LARGE,
+    TOO_MANY_OPERATIONS), DEADLINE_EXCEEDED or CANCELLED.
     """
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     CreateRun: _aio.UnaryUnaryMultiCallable[_run_pb2.CreateRunRequest, _run_pb2.CreateRunResponse]  # type: ignore[assignment]
-    """CreateRun creates a run in state IDLE. StartRun creates its sandbox.
+    """CreateRun creates a run in state IDLE. StartRun creates its sandbox, and
+    refuses what the engine or the operator does not allow in sandbox_spec.
 
     Errors: INVALID_ARGUMENT; NOT_FOUND (SANDBOX_NOT_FOUND); ALREADY_EXISTS
     (REQUEST_ID_REUSED); FAILED_PRECONDITION (SANDBOX_NOT_RUNNING,
-    SANDBOX_REPLACED); PERMISSION_DENIED (NOT_ALLOWED).
+    SANDBOX_REPLACED).
     """
     StartRun: _aio.UnaryUnaryMultiCallable[_run_pb2.StartRunRequest, _run_pb2.StartRunResponse]  # type: ignore[assignment]
     """StartRun prepares the run's sandbox, makes the run RUNNING and hands out
@@ -257,7 +261,7 @@ class RunServiceAsyncStub(RunServiceStub):
     WatchRun: _aio.UnaryStreamMultiCallable[_run_pb2.WatchRunRequest, _run_pb2.WatchRunResponse]  # type: ignore[assignment]
     """WatchRun streams the events of a run in the order of their sequence: first
     the kept history after after_sequence, then new events as they happen. It
-    ends when the run is deleted.
+    ends when the run is deleted, or removed because its owner has newer ones.
 
     A watcher that falls behind the kept history gets a trimmed item in place
     of the lost events.
@@ -287,7 +291,8 @@ class RunServiceServicer(metaclass=_abc_1.ABCMeta):
     RESOURCE_EXHAUSTED (NO_SPACE). A ReportStep that ends its run succeeds.
 
     Any RPC may also fail with UNAVAILABLE (SHUTTING_DOWN), UNAUTHENTICATED,
-    DEADLINE_EXCEEDED or CANCELLED.
+    PERMISSION_DENIED (TOKEN_SCOPE), RESOURCE_EXHAUSTED (MESSAGE_TOO_LARGE,
+    TOO_MANY_OPERATIONS), DEADLINE_EXCEEDED or CANCELLED.
     """
 
     @_abc_1.abstractmethod
@@ -296,11 +301,12 @@ class RunServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _run_pb2.CreateRunRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_run_pb2.CreateRunResponse, _abc.Awaitable[_run_pb2.CreateRunResponse]]:
-        """CreateRun creates a run in state IDLE. StartRun creates its sandbox.
+        """CreateRun creates a run in state IDLE. StartRun creates its sandbox, and
+        refuses what the engine or the operator does not allow in sandbox_spec.
 
         Errors: INVALID_ARGUMENT; NOT_FOUND (SANDBOX_NOT_FOUND); ALREADY_EXISTS
         (REQUEST_ID_REUSED); FAILED_PRECONDITION (SANDBOX_NOT_RUNNING,
-        SANDBOX_REPLACED); PERMISSION_DENIED (NOT_ALLOWED).
+        SANDBOX_REPLACED).
         """
 
     @_abc_1.abstractmethod
@@ -433,7 +439,7 @@ class RunServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_abc.Iterator[_run_pb2.WatchRunResponse], _abc.AsyncIterator[_run_pb2.WatchRunResponse]]:
         """WatchRun streams the events of a run in the order of their sequence: first
         the kept history after after_sequence, then new events as they happen. It
-        ends when the run is deleted.
+        ends when the run is deleted, or removed because its owner has newer ones.
 
         A watcher that falls behind the kept history gets a trimmed item in place
         of the lost events.

@@ -135,7 +135,9 @@ class _NetworkMode:
 class _NetworkModeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_NetworkMode.ValueType], _builtins.type):
     DESCRIPTOR: _descriptor.EnumDescriptor
     NETWORK_MODE_UNSPECIFIED: _NetworkMode.ValueType  # 0
-    """The server's default, NETWORK_MODE_NONE unless configured otherwise."""
+    """NETWORK_MODE_EGRESS with SandboxSpec.egress_domains, otherwise
+    NETWORK_MODE_NONE.
+    """
     NETWORK_MODE_NONE: _NetworkMode.ValueType  # 1
     """No network but loopback."""
     NETWORK_MODE_EGRESS: _NetworkMode.ValueType  # 2
@@ -148,7 +150,9 @@ class NetworkMode(_NetworkMode, metaclass=_NetworkModeEnumTypeWrapper):
     """NetworkMode is what a sandbox may reach."""
 
 NETWORK_MODE_UNSPECIFIED: NetworkMode.ValueType  # 0
-"""The server's default, NETWORK_MODE_NONE unless configured otherwise."""
+"""NETWORK_MODE_EGRESS with SandboxSpec.egress_domains, otherwise
+NETWORK_MODE_NONE.
+"""
 NETWORK_MODE_NONE: NetworkMode.ValueType  # 1
 """No network but loopback."""
 NETWORK_MODE_EGRESS: NetworkMode.ValueType  # 2
@@ -315,12 +319,13 @@ class Resources(_message.Message):
     PIDS_LIMIT_FIELD_NUMBER: _builtins.int
     DISK_BYTES_FIELD_NUMBER: _builtins.int
     memory_bytes: _builtins.int
-    """Memory in bytes, swap included; files on a tmpfs count. Default 512 MiB;
-    at least 6 MiB, at most what the operator allows.
+    """Memory in bytes, swap included; files on a tmpfs count. Default: the
+    server's --default-memory (512 MiB); at least 6 MiB, at most what the
+    operator allows.
     """
     cpu_millis: _builtins.int
-    """CPU time in thousandths of a core. Default 1000; at least 10, at most what
-    the engine's machine has.
+    """CPU time in thousandths of a core. Default: the server's --default-cpus
+    (1000); at least 10, at most what the engine's machine has.
     """
     pids_limit: _builtins.int
     """Maximum number of processes and threads at once. Default 512; 16 to 32768."""
@@ -353,7 +358,7 @@ class Network(_message.Message):
 
     MODE_FIELD_NUMBER: _builtins.int
     mode: Global___NetworkMode.ValueType
-    """Default NETWORK_MODE_NONE."""
+    """Default: see NETWORK_MODE_UNSPECIFIED."""
     def __init__(
         self,
         *,
@@ -544,7 +549,9 @@ class SandboxSpec(_message.Message):
 
     @_builtins.property
     def command_timeout(self) -> _duration_pb2.Duration:
-        """Timeout of commands that set none. Default 300 s. At most 24 days."""
+        """Timeout of commands that set none. Default: the server's
+        --command-timeout (300 s). At most 24 days.
+        """
 
     @_builtins.property
     def egress_domains(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
@@ -736,6 +743,10 @@ class CreateSandboxRequest(_message.Message):
     without an id is canceled. This holds for all RPCs with two exceptions:
     Exec follows on_disconnect, and an upload ends with its caller. A request
     that failed is forgotten: a retry runs it again.
+
+    The id of a request with other parameters is refused with ALREADY_EXISTS
+    (REQUEST_ID_REUSED). If the server has dropped the answer to keep its answers
+    small, a retry fails with FAILED_PRECONDITION (ANSWER_DROPPED).
     """
     sandbox_id: _builtins.str
     """Its id: 1-256 bytes of UTF-8 without control characters. Default: the
@@ -1093,7 +1104,9 @@ class UpdateSandboxRequest(_message.Message):
     """The generation the caller expects; a replaced sandbox is refused. Optional."""
     @_builtins.property
     def update_mask(self) -> _field_mask_pb2.FieldMask:
-        """Which of labels, idle_timeout and max_lifetime to change. Required."""
+        """Which of labels, idle_timeout and max_lifetime to change; in JSON a text of
+        names in lowerCamelCase, such as "labels,idleTimeout". Required.
+        """
 
     @_builtins.property
     def labels(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:

@@ -11,7 +11,8 @@ class SandboxServiceStub(object):
 
     Any RPC may also fail with UNAVAILABLE (ENGINE_UNAVAILABLE while the engine
     does not answer, SHUTTING_DOWN while the server stops), UNAUTHENTICATED,
-    DEADLINE_EXCEEDED or CANCELLED.
+    PERMISSION_DENIED (TOKEN_SCOPE), RESOURCE_EXHAUSTED (MESSAGE_TOO_LARGE,
+    TOO_MANY_OPERATIONS), DEADLINE_EXCEEDED or CANCELLED.
     """
 
     def __init__(self, channel):
@@ -83,7 +84,8 @@ class SandboxServiceServicer(object):
 
     Any RPC may also fail with UNAVAILABLE (ENGINE_UNAVAILABLE while the engine
     does not answer, SHUTTING_DOWN while the server stops), UNAUTHENTICATED,
-    DEADLINE_EXCEEDED or CANCELLED.
+    PERMISSION_DENIED (TOKEN_SCOPE), RESOURCE_EXHAUSTED (MESSAGE_TOO_LARGE,
+    TOO_MANY_OPERATIONS), DEADLINE_EXCEEDED or CANCELLED.
     """
 
     def CreateSandbox(self, request, context):
@@ -94,14 +96,17 @@ class SandboxServiceServicer(object):
         A call that fails leaves nothing behind, nor does a canceled call without a
         request_id. For calls with a request_id, see CreateSandboxRequest.
 
-        Errors: INVALID_ARGUMENT for a bad spec; ALREADY_EXISTS (SANDBOX_EXISTS,
-        REQUEST_ID_REUSED); RESOURCE_EXHAUSTED (SANDBOX_LIMIT) when the server has
-        reached its limit of sandboxes (if one is being removed, a create waits up
-        to 10 s for its place), or (TENANT_QUOTA) when the tenant has reached one of
-        its quotas, or exceeds that of its workspaces and the spec mounts one;
-        FAILED_PRECONDITION (IMAGE_UNAVAILABLE, SANDBOX_START_FAILED, UNSUPPORTED);
-        PERMISSION_DENIED (NOT_ALLOWED) for a host path or a runtime that the
-        operator did not allow.
+        Errors: INVALID_ARGUMENT for a bad spec; NOT_FOUND (WORKSPACE_NOT_FOUND) for
+        a mount of a workspace that does not exist: CreateWorkspace makes one;
+        ALREADY_EXISTS (SANDBOX_EXISTS, REQUEST_ID_REUSED); RESOURCE_EXHAUSTED
+        (SANDBOX_LIMIT) when the server has reached its limit of sandboxes (if one
+        is being removed, a create waits up to 10 s for its place), (TENANT_QUOTA)
+        when the tenant has reached one of its quotas, or exceeds that of its
+        workspaces and the spec mounts one, (NO_SPACE) when the engine's disk is
+        full, or (TOO_MANY_OPERATIONS); FAILED_PRECONDITION (IMAGE_UNAVAILABLE,
+        SANDBOX_START_FAILED, UNSUPPORTED; WORKSPACE_BROKEN; WORKSPACE_IN_USE while
+        an import replaces a workspace that the spec mounts); PERMISSION_DENIED
+        (NOT_ALLOWED) for a host path or a runtime that the operator did not allow.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -306,7 +311,8 @@ class SandboxService(object):
 
     Any RPC may also fail with UNAVAILABLE (ENGINE_UNAVAILABLE while the engine
     does not answer, SHUTTING_DOWN while the server stops), UNAUTHENTICATED,
-    DEADLINE_EXCEEDED or CANCELLED.
+    PERMISSION_DENIED (TOKEN_SCOPE), RESOURCE_EXHAUSTED (MESSAGE_TOO_LARGE,
+    TOO_MANY_OPERATIONS), DEADLINE_EXCEEDED or CANCELLED.
     """
 
     @staticmethod

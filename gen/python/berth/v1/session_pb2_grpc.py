@@ -18,8 +18,9 @@ class SessionServiceStub(object):
     keeps it alive; once expired it is never used again.
 
     Any RPC may also fail with INVALID_ARGUMENT for a bad id; UNAVAILABLE
-    (ENGINE_UNAVAILABLE, SHUTTING_DOWN), UNAUTHENTICATED, DEADLINE_EXCEEDED or
-    CANCELLED.
+    (ENGINE_UNAVAILABLE, SHUTTING_DOWN), UNAUTHENTICATED, PERMISSION_DENIED
+    (TOKEN_SCOPE), RESOURCE_EXHAUSTED (MESSAGE_TOO_LARGE, TOO_MANY_OPERATIONS),
+    DEADLINE_EXCEEDED or CANCELLED.
     """
 
     def __init__(self, channel):
@@ -93,8 +94,9 @@ class SessionServiceServicer(object):
     keeps it alive; once expired it is never used again.
 
     Any RPC may also fail with INVALID_ARGUMENT for a bad id; UNAVAILABLE
-    (ENGINE_UNAVAILABLE, SHUTTING_DOWN), UNAUTHENTICATED, DEADLINE_EXCEEDED or
-    CANCELLED.
+    (ENGINE_UNAVAILABLE, SHUTTING_DOWN), UNAUTHENTICATED, PERMISSION_DENIED
+    (TOKEN_SCOPE), RESOURCE_EXHAUSTED (MESSAGE_TOO_LARGE, TOO_MANY_OPERATIONS),
+    DEADLINE_EXCEEDED or CANCELLED.
     """
 
     def CreateSessions(self, request, context):
@@ -333,8 +335,9 @@ class SessionService(object):
     keeps it alive; once expired it is never used again.
 
     Any RPC may also fail with INVALID_ARGUMENT for a bad id; UNAVAILABLE
-    (ENGINE_UNAVAILABLE, SHUTTING_DOWN), UNAUTHENTICATED, DEADLINE_EXCEEDED or
-    CANCELLED.
+    (ENGINE_UNAVAILABLE, SHUTTING_DOWN), UNAUTHENTICATED, PERMISSION_DENIED
+    (TOKEN_SCOPE), RESOURCE_EXHAUSTED (MESSAGE_TOO_LARGE, TOO_MANY_OPERATIONS),
+    DEADLINE_EXCEEDED or CANCELLED.
     """
 
     @staticmethod

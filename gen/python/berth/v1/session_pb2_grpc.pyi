@@ -39,8 +39,9 @@ class SessionServiceStub:
     keeps it alive; once expired it is never used again.
 
     Any RPC may also fail with INVALID_ARGUMENT for a bad id; UNAVAILABLE
-    (ENGINE_UNAVAILABLE, SHUTTING_DOWN), UNAUTHENTICATED, DEADLINE_EXCEEDED or
-    CANCELLED.
+    (ENGINE_UNAVAILABLE, SHUTTING_DOWN), UNAUTHENTICATED, PERMISSION_DENIED
+    (TOKEN_SCOPE), RESOURCE_EXHAUSTED (MESSAGE_TOO_LARGE, TOO_MANY_OPERATIONS),
+    DEADLINE_EXCEEDED or CANCELLED.
     """
 
     @_typing.overload
@@ -185,8 +186,9 @@ class SessionServiceAsyncStub(SessionServiceStub):
     keeps it alive; once expired it is never used again.
 
     Any RPC may also fail with INVALID_ARGUMENT for a bad id; UNAVAILABLE
-    (ENGINE_UNAVAILABLE, SHUTTING_DOWN), UNAUTHENTICATED, DEADLINE_EXCEEDED or
-    CANCELLED.
+    (ENGINE_UNAVAILABLE, SHUTTING_DOWN), UNAUTHENTICATED, PERMISSION_DENIED
+    (TOKEN_SCOPE), RESOURCE_EXHAUSTED (MESSAGE_TOO_LARGE, TOO_MANY_OPERATIONS),
+    DEADLINE_EXCEEDED or CANCELLED.
     """
 
     def __init__(self, channel: _aio.Channel) -> None: ...
@@ -327,8 +329,9 @@ class SessionServiceServicer(metaclass=_abc_1.ABCMeta):
     keeps it alive; once expired it is never used again.
 
     Any RPC may also fail with INVALID_ARGUMENT for a bad id; UNAVAILABLE
-    (ENGINE_UNAVAILABLE, SHUTTING_DOWN), UNAUTHENTICATED, DEADLINE_EXCEEDED or
-    CANCELLED.
+    (ENGINE_UNAVAILABLE, SHUTTING_DOWN), UNAUTHENTICATED, PERMISSION_DENIED
+    (TOKEN_SCOPE), RESOURCE_EXHAUSTED (MESSAGE_TOO_LARGE, TOO_MANY_OPERATIONS),
+    DEADLINE_EXCEEDED or CANCELLED.
     """
 
     @_abc_1.abstractmethod

@@ -190,7 +190,9 @@ class Workspace(_message.Message):
 
     @_builtins.property
     def update_time(self) -> _timestamp_pb2.Timestamp:
-        """When its references or its sandbox last changed."""
+        """When its references last changed, or EnsureWorkspaceSandbox last created its
+        sandbox, or StopWorkspaceSandbox removed it.
+        """
 
     def __init__(
         self,
@@ -284,8 +286,9 @@ class GetWorkspaceRequest(_message.Message):
     workspace_id: _builtins.str
     """The workspace's id. Required."""
     measure_size: _builtins.bool
-    """Whether to measure its size again, which reads its whole tree. Default
-    false.
+    """Whether to measure its size again, which reads its whole tree. Calls share
+    measurements, with rests in between: one may have to wait for up to 5 s, or
+    as long as the last measurement took, before its own begins. Default false.
     """
     def __init__(
         self,

@@ -15,7 +15,9 @@ class WorkspaceServiceStub(object):
     outside its directory, where no sandbox can write it.
 
     Any RPC may also fail with INVALID_ARGUMENT for a bad id; UNAVAILABLE
-    (SHUTTING_DOWN), UNAUTHENTICATED, DEADLINE_EXCEEDED or CANCELLED.
+    (SHUTTING_DOWN), UNAUTHENTICATED, PERMISSION_DENIED (TOKEN_SCOPE),
+    RESOURCE_EXHAUSTED (MESSAGE_TOO_LARGE, TOO_MANY_OPERATIONS), DEADLINE_EXCEEDED
+    or CANCELLED.
     """
 
     def __init__(self, channel):
@@ -101,7 +103,9 @@ class WorkspaceServiceServicer(object):
     outside its directory, where no sandbox can write it.
 
     Any RPC may also fail with INVALID_ARGUMENT for a bad id; UNAVAILABLE
-    (SHUTTING_DOWN), UNAUTHENTICATED, DEADLINE_EXCEEDED or CANCELLED.
+    (SHUTTING_DOWN), UNAUTHENTICATED, PERMISSION_DENIED (TOKEN_SCOPE),
+    RESOURCE_EXHAUSTED (MESSAGE_TOO_LARGE, TOO_MANY_OPERATIONS), DEADLINE_EXCEEDED
+    or CANCELLED.
     """
 
     def CreateWorkspace(self, request, context):
@@ -246,7 +250,8 @@ class WorkspaceServiceServicer(object):
         server is not permitted to read all of the source; WORKSPACE_IN_USE when an
         import replaces the source during the call, or its claim is
         ReadWriteOncePod and a pod has it; UNSUPPORTED for a path of more than 4095
-        bytes); RESOURCE_EXHAUSTED (NO_SPACE, also beyond the quota; TENANT_QUOTA).
+        bytes, or for so many files that the server's tar would need more than 512
+        MiB); RESOURCE_EXHAUSTED (NO_SPACE, also beyond the quota; TENANT_QUOTA).
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -275,8 +280,9 @@ class WorkspaceServiceServicer(object):
         server is not permitted to read all of it; WORKSPACE_IN_USE when an import
         replaces one during the call, or its claim is ReadWriteOncePod and a pod
         has it; UNSUPPORTED for a path of more than 1 MiB, a file of more than
-        100,000 parts between holes, and on Kubernetes if the server's default
-        image has no GNU tar); RESOURCE_EXHAUSTED (TOO_MANY_OPERATIONS) when 64
+        100,000 parts between holes, directories so deep or with so many files that
+        the server's tar would need more than 512 MiB, and on Kubernetes if the
+        server's default image has no GNU tar); RESOURCE_EXHAUSTED (TOO_MANY_OPERATIONS) when 64
         comparisons, exports and imports of the tenant are running.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -294,7 +300,9 @@ class WorkspaceServiceServicer(object):
         Errors: NOT_FOUND (WORKSPACE_NOT_FOUND); FAILED_PRECONDITION
         (WORKSPACE_BROKEN, also when the server is not permitted to read all of it;
         WORKSPACE_IN_USE when an import replaces it during the call, or its claim
-        is ReadWriteOncePod and a pod has it); RESOURCE_EXHAUSTED
+        is ReadWriteOncePod and a pod has it; UNSUPPORTED for a path of more than 1
+        MiB, and for directories so deep or with so many files that the server's
+        tar would need more than 512 MiB); RESOURCE_EXHAUSTED
         (TOO_MANY_OPERATIONS) when 64 exports, imports and comparisons of the
         tenant are running.
         """
@@ -307,7 +315,9 @@ class WorkspaceServiceServicer(object):
         the workspace if missing: the first message holds the header, each later
         one a chunk. Nothing is unpacked until the whole archive has arrived and
         every entry has been checked. The same entries are refused as by
-        FileService.UploadArchive.
+        FileService.UploadArchive. A new workspace appears when its files are in
+        place: a call that fails leaves none, unless another call has created it
+        meanwhile.
 
         Errors: as CreateWorkspace; INVALID_ARGUMENT (INVALID_ARGUMENT for messages
         out of order, ARCHIVE_REJECTED); FAILED_PRECONDITION (WORKSPACE_IN_USE with
@@ -317,7 +327,8 @@ class WorkspaceServiceServicer(object):
         (FILE_PERMISSION) when a sandbox has closed a directory to its own user and
         the server is not root; RESOURCE_EXHAUSTED (MESSAGE_TOO_LARGE for one
         chunk; NO_SPACE, also beyond the quota; TENANT_QUOTA; TOO_MANY_OPERATIONS
-        when 64 imports, exports and comparisons of the tenant are running).
+        when 64 imports, exports and comparisons of the tenant are running, or the
+        calls have gathered as much as the server has memory for).
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -408,7 +419,9 @@ class WorkspaceService(object):
     outside its directory, where no sandbox can write it.
 
     Any RPC may also fail with INVALID_ARGUMENT for a bad id; UNAVAILABLE
-    (SHUTTING_DOWN), UNAUTHENTICATED, DEADLINE_EXCEEDED or CANCELLED.
+    (SHUTTING_DOWN), UNAUTHENTICATED, PERMISSION_DENIED (TOKEN_SCOPE),
+    RESOURCE_EXHAUSTED (MESSAGE_TOO_LARGE, TOO_MANY_OPERATIONS), DEADLINE_EXCEEDED
+    or CANCELLED.
     """
 
     @staticmethod

@@ -36,7 +36,9 @@ class WorkspaceServiceStub:
     outside its directory, where no sandbox can write it.
 
     Any RPC may also fail with INVALID_ARGUMENT for a bad id; UNAVAILABLE
-    (SHUTTING_DOWN), UNAUTHENTICATED, DEADLINE_EXCEEDED or CANCELLED.
+    (SHUTTING_DOWN), UNAUTHENTICATED, PERMISSION_DENIED (TOKEN_SCOPE),
+    RESOURCE_EXHAUSTED (MESSAGE_TOO_LARGE, TOO_MANY_OPERATIONS), DEADLINE_EXCEEDED
+    or CANCELLED.
     """
 
     @_typing.overload
@@ -149,7 +151,8 @@ class WorkspaceServiceStub:
     server is not permitted to read all of the source; WORKSPACE_IN_USE when an
     import replaces the source during the call, or its claim is
     ReadWriteOncePod and a pod has it; UNSUPPORTED for a path of more than 4095
-    bytes); RESOURCE_EXHAUSTED (NO_SPACE, also beyond the quota; TENANT_QUOTA).
+    bytes, or for so many files that the server's tar would need more than 512
+    MiB); RESOURCE_EXHAUSTED (NO_SPACE, also beyond the quota; TENANT_QUOTA).
     """
     DiffWorkspace: _grpc.UnaryStreamMultiCallable[_workspace_pb2.DiffWorkspaceRequest, _workspace_pb2.DiffWorkspaceResponse]
     """DiffWorkspace reports how a workspace differs from another one, its base:
@@ -174,8 +177,9 @@ class WorkspaceServiceStub:
     server is not permitted to read all of it; WORKSPACE_IN_USE when an import
     replaces one during the call, or its claim is ReadWriteOncePod and a pod
     has it; UNSUPPORTED for a path of more than 1 MiB, a file of more than
-    100,000 parts between holes, and on Kubernetes if the server's default
-    image has no GNU tar); RESOURCE_EXHAUSTED (TOO_MANY_OPERATIONS) when 64
+    100,000 parts between holes, directories so deep or with so many files that
+    the server's tar would need more than 512 MiB, and on Kubernetes if the
+    server's default image has no GNU tar); RESOURCE_EXHAUSTED (TOO_MANY_OPERATIONS) when 64
     comparisons, exports and imports of the tenant are running.
     """
     ExportWorkspace: _grpc.UnaryStreamMultiCallable[_workspace_pb2.ExportWorkspaceRequest, _workspace_pb2.ExportWorkspaceResponse]
@@ -189,7 +193,9 @@ class WorkspaceServiceStub:
     Errors: NOT_FOUND (WORKSPACE_NOT_FOUND); FAILED_PRECONDITION
     (WORKSPACE_BROKEN, also when the server is not permitted to read all of it;
     WORKSPACE_IN_USE when an import replaces it during the call, or its claim
-    is ReadWriteOncePod and a pod has it); RESOURCE_EXHAUSTED
+    is ReadWriteOncePod and a pod has it; UNSUPPORTED for a path of more than 1
+    MiB, and for directories so deep or with so many files that the server's
+    tar would need more than 512 MiB); RESOURCE_EXHAUSTED
     (TOO_MANY_OPERATIONS) when 64 exports, imports and comparisons of the
     tenant are running.
     """
@@ -198,7 +204,9 @@ class WorkspaceServiceStub:
     the workspace if missing: the first message holds the header, each later
     one a chunk. Nothing is unpacked until the whole archive has arrived and
     every entry has been checked. The same entries are refused as by
-    FileService.UploadArchive.
+    FileService.UploadArchive. A new workspace appears when its files are in
+    place: a call that fails leaves none, unless another call has created it
+    meanwhile.
 
     Errors: as CreateWorkspace; INVALID_ARGUMENT (INVALID_ARGUMENT for messages
     out of order, ARCHIVE_REJECTED); FAILED_PRECONDITION (WORKSPACE_IN_USE with
@@ -208,7 +216,8 @@ class WorkspaceServiceStub:
     (FILE_PERMISSION) when a sandbox has closed a directory to its own user and
     the server is not root; RESOURCE_EXHAUSTED (MESSAGE_TOO_LARGE for one
     chunk; NO_SPACE, also beyond the quota; TENANT_QUOTA; TOO_MANY_OPERATIONS
-    when 64 imports, exports and comparisons of the tenant are running).
+    when 64 imports, exports and comparisons of the tenant are running, or the
+    calls have gathered as much as the server has memory for).
     """
 
 @_typing.type_check_only
@@ -222,7 +231,9 @@ class WorkspaceServiceAsyncStub(WorkspaceServiceStub):
     outside its directory, where no sandbox can write it.
 
     Any RPC may also fail with INVALID_ARGUMENT for a bad id; UNAVAILABLE
-    (SHUTTING_DOWN), UNAUTHENTICATED, DEADLINE_EXCEEDED or CANCELLED.
+    (SHUTTING_DOWN), UNAUTHENTICATED, PERMISSION_DENIED (TOKEN_SCOPE),
+    RESOURCE_EXHAUSTED (MESSAGE_TOO_LARGE, TOO_MANY_OPERATIONS), DEADLINE_EXCEEDED
+    or CANCELLED.
     """
 
     def __init__(self, channel: _aio.Channel) -> None: ...
@@ -332,7 +343,8 @@ class WorkspaceServiceAsyncStub(WorkspaceServiceStub):
     server is not permitted to read all of the source; WORKSPACE_IN_USE when an
     import replaces the source during the call, or its claim is
     ReadWriteOncePod and a pod has it; UNSUPPORTED for a path of more than 4095
-    bytes); RESOURCE_EXHAUSTED (NO_SPACE, also beyond the quota; TENANT_QUOTA).
+    bytes, or for so many files that the server's tar would need more than 512
+    MiB); RESOURCE_EXHAUSTED (NO_SPACE, also beyond the quota; TENANT_QUOTA).
     """
     DiffWorkspace: _aio.UnaryStreamMultiCallable[_workspace_pb2.DiffWorkspaceRequest, _workspace_pb2.DiffWorkspaceResponse]  # type: ignore[assignment]
     """DiffWorkspace reports how a workspace differs from another one, its base:
@@ -357,8 +369,9 @@ class WorkspaceServiceAsyncStub(WorkspaceServiceStub):
     server is not permitted to read all of it; WORKSPACE_IN_USE when an import
     replaces one during the call, or its claim is ReadWriteOncePod and a pod
     has it; UNSUPPORTED for a path of more than 1 MiB, a file of more than
-    100,000 parts between holes, and on Kubernetes if the server's default
-    image has no GNU tar); RESOURCE_EXHAUSTED (TOO_MANY_OPERATIONS) when 64
+    100,000 parts between holes, directories so deep or with so many files that
+    the server's tar would need more than 512 MiB, and on Kubernetes if the
+    server's default image has no GNU tar); RESOURCE_EXHAUSTED (TOO_MANY_OPERATIONS) when 64
     comparisons, exports and imports of the tenant are running.
     """
     ExportWorkspace: _aio.UnaryStreamMultiCallable[_workspace_pb2.ExportWorkspaceRequest, _workspace_pb2.ExportWorkspaceResponse]  # type: ignore[assignment]
@@ -372,7 +385,9 @@ class WorkspaceServiceAsyncStub(WorkspaceServiceStub):
     Errors: NOT_FOUND (WORKSPACE_NOT_FOUND); FAILED_PRECONDITION
     (WORKSPACE_BROKEN, also when the server is not permitted to read all of it;
     WORKSPACE_IN_USE when an import replaces it during the call, or its claim
-    is ReadWriteOncePod and a pod has it); RESOURCE_EXHAUSTED
+    is ReadWriteOncePod and a pod has it; UNSUPPORTED for a path of more than 1
+    MiB, and for directories so deep or with so many files that the server's
+    tar would need more than 512 MiB); RESOURCE_EXHAUSTED
     (TOO_MANY_OPERATIONS) when 64 exports, imports and comparisons of the
     tenant are running.
     """
@@ -381,7 +396,9 @@ class WorkspaceServiceAsyncStub(WorkspaceServiceStub):
     the workspace if missing: the first message holds the header, each later
     one a chunk. Nothing is unpacked until the whole archive has arrived and
     every entry has been checked. The same entries are refused as by
-    FileService.UploadArchive.
+    FileService.UploadArchive. A new workspace appears when its files are in
+    place: a call that fails leaves none, unless another call has created it
+    meanwhile.
 
     Errors: as CreateWorkspace; INVALID_ARGUMENT (INVALID_ARGUMENT for messages
     out of order, ARCHIVE_REJECTED); FAILED_PRECONDITION (WORKSPACE_IN_USE with
@@ -391,7 +408,8 @@ class WorkspaceServiceAsyncStub(WorkspaceServiceStub):
     (FILE_PERMISSION) when a sandbox has closed a directory to its own user and
     the server is not root; RESOURCE_EXHAUSTED (MESSAGE_TOO_LARGE for one
     chunk; NO_SPACE, also beyond the quota; TENANT_QUOTA; TOO_MANY_OPERATIONS
-    when 64 imports, exports and comparisons of the tenant are running).
+    when 64 imports, exports and comparisons of the tenant are running, or the
+    calls have gathered as much as the server has memory for).
     """
 
 class WorkspaceServiceServicer(metaclass=_abc_1.ABCMeta):
@@ -404,7 +422,9 @@ class WorkspaceServiceServicer(metaclass=_abc_1.ABCMeta):
     outside its directory, where no sandbox can write it.
 
     Any RPC may also fail with INVALID_ARGUMENT for a bad id; UNAVAILABLE
-    (SHUTTING_DOWN), UNAUTHENTICATED, DEADLINE_EXCEEDED or CANCELLED.
+    (SHUTTING_DOWN), UNAUTHENTICATED, PERMISSION_DENIED (TOKEN_SCOPE),
+    RESOURCE_EXHAUSTED (MESSAGE_TOO_LARGE, TOO_MANY_OPERATIONS), DEADLINE_EXCEEDED
+    or CANCELLED.
     """
 
     @_abc_1.abstractmethod
@@ -572,7 +592,8 @@ class WorkspaceServiceServicer(metaclass=_abc_1.ABCMeta):
         server is not permitted to read all of the source; WORKSPACE_IN_USE when an
         import replaces the source during the call, or its claim is
         ReadWriteOncePod and a pod has it; UNSUPPORTED for a path of more than 4095
-        bytes); RESOURCE_EXHAUSTED (NO_SPACE, also beyond the quota; TENANT_QUOTA).
+        bytes, or for so many files that the server's tar would need more than 512
+        MiB); RESOURCE_EXHAUSTED (NO_SPACE, also beyond the quota; TENANT_QUOTA).
         """
 
     @_abc_1.abstractmethod
@@ -603,8 +624,9 @@ class WorkspaceServiceServicer(metaclass=_abc_1.ABCMeta):
         server is not permitted to read all of it; WORKSPACE_IN_USE when an import
         replaces one during the call, or its claim is ReadWriteOncePod and a pod
         has it; UNSUPPORTED for a path of more than 1 MiB, a file of more than
-        100,000 parts between holes, and on Kubernetes if the server's default
-        image has no GNU tar); RESOURCE_EXHAUSTED (TOO_MANY_OPERATIONS) when 64
+        100,000 parts between holes, directories so deep or with so many files that
+        the server's tar would need more than 512 MiB, and on Kubernetes if the
+        server's default image has no GNU tar); RESOURCE_EXHAUSTED (TOO_MANY_OPERATIONS) when 64
         comparisons, exports and imports of the tenant are running.
         """
 
@@ -624,7 +646,9 @@ class WorkspaceServiceServicer(metaclass=_abc_1.ABCMeta):
         Errors: NOT_FOUND (WORKSPACE_NOT_FOUND); FAILED_PRECONDITION
         (WORKSPACE_BROKEN, also when the server is not permitted to read all of it;
         WORKSPACE_IN_USE when an import replaces it during the call, or its claim
-        is ReadWriteOncePod and a pod has it); RESOURCE_EXHAUSTED
+        is ReadWriteOncePod and a pod has it; UNSUPPORTED for a path of more than 1
+        MiB, and for directories so deep or with so many files that the server's
+        tar would need more than 512 MiB); RESOURCE_EXHAUSTED
         (TOO_MANY_OPERATIONS) when 64 exports, imports and comparisons of the
         tenant are running.
         """
@@ -639,7 +663,9 @@ class WorkspaceServiceServicer(metaclass=_abc_1.ABCMeta):
         the workspace if missing: the first message holds the header, each later
         one a chunk. Nothing is unpacked until the whole archive has arrived and
         every entry has been checked. The same entries are refused as by
-        FileService.UploadArchive.
+        FileService.UploadArchive. A new workspace appears when its files are in
+        place: a call that fails leaves none, unless another call has created it
+        meanwhile.
 
         Errors: as CreateWorkspace; INVALID_ARGUMENT (INVALID_ARGUMENT for messages
         out of order, ARCHIVE_REJECTED); FAILED_PRECONDITION (WORKSPACE_IN_USE with
@@ -649,7 +675,8 @@ class WorkspaceServiceServicer(metaclass=_abc_1.ABCMeta):
         (FILE_PERMISSION) when a sandbox has closed a directory to its own user and
         the server is not root; RESOURCE_EXHAUSTED (MESSAGE_TOO_LARGE for one
         chunk; NO_SPACE, also beyond the quota; TENANT_QUOTA; TOO_MANY_OPERATIONS
-        when 64 imports, exports and comparisons of the tenant are running).
+        when 64 imports, exports and comparisons of the tenant are running, or the
+        calls have gathered as much as the server has memory for).
         """
 
 def add_WorkspaceServiceServicer_to_server(servicer: WorkspaceServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -337,7 +337,8 @@ export declare type MakeDirectoryRequest = Message<"berth.v1.MakeDirectoryReques
   rawPath: Uint8Array;
 
   /**
-   * Permission bits: 0 to 07777 octal. Default 0755. Parents get 0755.
+   * Permission bits: 0 to 07777 octal, in JSON as a decimal number (0755 is 493).
+   * Default 0755. Parents get 0755.
    *
    * @generated from field: optional uint32 mode = 5;
    */
@@ -723,8 +724,8 @@ export declare type WriteFileRequest = Message<"berth.v1.WriteFileRequest"> & {
   data: Uint8Array;
 
   /**
-   * Permission bits: 0 to 07777 octal. Default: those of the existing file,
-   * 0644 for a new one.
+   * Permission bits: 0 to 07777 octal, in JSON as a decimal number (0644 is 420).
+   * Default: those of the existing file, 0644 for a new one.
    *
    * @generated from field: optional uint32 mode = 6;
    */
@@ -1544,14 +1545,16 @@ export declare const FileChangeTypeSchema: GenEnum<FileChangeType>;
  * Links. Symbolic links within a path are followed. So is one at the end of the
  * path, unless the RPC says otherwise.
  *
- * Any RPC may also fail with INVALID_ARGUMENT for a bad path or an unknown
+ * Any RPC may also fail with PERMISSION_DENIED (TOKEN_SCOPE); RESOURCE_EXHAUSTED
+ * (MESSAGE_TOO_LARGE); INVALID_ARGUMENT for a bad path or an unknown
  * user; NOT_FOUND (SANDBOX_NOT_FOUND; FILE_NOT_FOUND when a directory in the
  * path is missing); FAILED_PRECONDITION (SANDBOX_NOT_RUNNING, SANDBOX_REPLACED;
  * FILE_KIND when a parent in the path is not a directory); PERMISSION_DENIED
  * (FILE_PERMISSION, also for a read-only file system); RESOURCE_EXHAUSTED
- * (TOO_MANY_OPERATIONS); ABORTED (SANDBOX_DELETED, SANDBOX_TERMINATED);
- * UNAVAILABLE (ENGINE_UNAVAILABLE, SHUTTING_DOWN), UNAUTHENTICATED,
- * DEADLINE_EXCEEDED or CANCELLED.
+ * (TOO_MANY_OPERATIONS, also when the calls have gathered as much as the server
+ * has memory for); ABORTED (SANDBOX_DELETED, SANDBOX_TERMINATED); UNAVAILABLE
+ * (ENGINE_UNAVAILABLE, SHUTTING_DOWN), UNAUTHENTICATED, DEADLINE_EXCEEDED or
+ * CANCELLED.
  *
  * @generated from service berth.v1.FileService
  */

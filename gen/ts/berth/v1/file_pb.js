@@ -274,14 +274,16 @@ export const FileChangeType = /*@__PURE__*/
  * Links. Symbolic links within a path are followed. So is one at the end of the
  * path, unless the RPC says otherwise.
  *
- * Any RPC may also fail with INVALID_ARGUMENT for a bad path or an unknown
+ * Any RPC may also fail with PERMISSION_DENIED (TOKEN_SCOPE); RESOURCE_EXHAUSTED
+ * (MESSAGE_TOO_LARGE); INVALID_ARGUMENT for a bad path or an unknown
  * user; NOT_FOUND (SANDBOX_NOT_FOUND; FILE_NOT_FOUND when a directory in the
  * path is missing); FAILED_PRECONDITION (SANDBOX_NOT_RUNNING, SANDBOX_REPLACED;
  * FILE_KIND when a parent in the path is not a directory); PERMISSION_DENIED
  * (FILE_PERMISSION, also for a read-only file system); RESOURCE_EXHAUSTED
- * (TOO_MANY_OPERATIONS); ABORTED (SANDBOX_DELETED, SANDBOX_TERMINATED);
- * UNAVAILABLE (ENGINE_UNAVAILABLE, SHUTTING_DOWN), UNAUTHENTICATED,
- * DEADLINE_EXCEEDED or CANCELLED.
+ * (TOO_MANY_OPERATIONS, also when the calls have gathered as much as the server
+ * has memory for); ABORTED (SANDBOX_DELETED, SANDBOX_TERMINATED); UNAVAILABLE
+ * (ENGINE_UNAVAILABLE, SHUTTING_DOWN), UNAUTHENTICATED, DEADLINE_EXCEEDED or
+ * CANCELLED.
  *
  * @generated from service berth.v1.FileService
  */

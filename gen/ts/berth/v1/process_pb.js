@@ -230,7 +230,8 @@ export const OnDisconnect = /*@__PURE__*/
  * start, or what is wrong with the call.
  *
  * Any RPC may also fail with UNAVAILABLE (ENGINE_UNAVAILABLE, SHUTTING_DOWN),
- * UNAUTHENTICATED, DEADLINE_EXCEEDED or CANCELLED.
+ * UNAUTHENTICATED, PERMISSION_DENIED (TOKEN_SCOPE), RESOURCE_EXHAUSTED
+ * (MESSAGE_TOO_LARGE, TOO_MANY_OPERATIONS), DEADLINE_EXCEEDED or CANCELLED.
  *
  * @generated from service berth.v1.ProcessService
  */

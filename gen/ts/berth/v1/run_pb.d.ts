@@ -662,7 +662,8 @@ export declare const ReportStepResponseSchema: GenMessage<ReportStepResponse>;
  */
 export declare type KeepAliveRunRequest = Message<"berth.v1.KeepAliveRunRequest"> & {
   /**
-   * The caller's id of this request; see CreateSandboxRequest. Optional.
+   * The caller's id of this request. Optional; a retry is safe without it, and
+   * extends the lease again.
    *
    * @generated from field: string request_id = 1;
    */
@@ -1438,17 +1439,19 @@ export declare const RunEventTypeSchema: GenEnum<RunEventType>;
  * RESOURCE_EXHAUSTED (NO_SPACE). A ReportStep that ends its run succeeds.
  *
  * Any RPC may also fail with UNAVAILABLE (SHUTTING_DOWN), UNAUTHENTICATED,
- * DEADLINE_EXCEEDED or CANCELLED.
+ * PERMISSION_DENIED (TOKEN_SCOPE), RESOURCE_EXHAUSTED (MESSAGE_TOO_LARGE,
+ * TOO_MANY_OPERATIONS), DEADLINE_EXCEEDED or CANCELLED.
  *
  * @generated from service berth.v1.RunService
  */
 export declare const RunService: GenService<{
   /**
-   * CreateRun creates a run in state IDLE. StartRun creates its sandbox.
+   * CreateRun creates a run in state IDLE. StartRun creates its sandbox, and
+   * refuses what the engine or the operator does not allow in sandbox_spec.
    *
    * Errors: INVALID_ARGUMENT; NOT_FOUND (SANDBOX_NOT_FOUND); ALREADY_EXISTS
    * (REQUEST_ID_REUSED); FAILED_PRECONDITION (SANDBOX_NOT_RUNNING,
-   * SANDBOX_REPLACED); PERMISSION_DENIED (NOT_ALLOWED).
+   * SANDBOX_REPLACED).
    *
    * @generated from rpc berth.v1.RunService.CreateRun
    */
@@ -1590,7 +1593,7 @@ export declare const RunService: GenService<{
   /**
    * WatchRun streams the events of a run in the order of their sequence: first
    * the kept history after after_sequence, then new events as they happen. It
-   * ends when the run is deleted.
+   * ends when the run is deleted, or removed because its owner has newer ones.
    *
    * A watcher that falls behind the kept history gets a trimmed item in place
    * of the lost events.

@@ -299,7 +299,8 @@ export const RunEventType = /*@__PURE__*/
  * RESOURCE_EXHAUSTED (NO_SPACE). A ReportStep that ends its run succeeds.
  *
  * Any RPC may also fail with UNAVAILABLE (SHUTTING_DOWN), UNAUTHENTICATED,
- * DEADLINE_EXCEEDED or CANCELLED.
+ * PERMISSION_DENIED (TOKEN_SCOPE), RESOURCE_EXHAUSTED (MESSAGE_TOO_LARGE,
+ * TOO_MANY_OPERATIONS), DEADLINE_EXCEEDED or CANCELLED.
  *
  * @generated from service berth.v1.RunService
  */

@@ -18,16 +18,17 @@ export declare const file_berth_v1_sandbox: GenFile;
  */
 export declare type Resources = Message<"berth.v1.Resources"> & {
   /**
-   * Memory in bytes, swap included; files on a tmpfs count. Default 512 MiB;
-   * at least 6 MiB, at most what the operator allows.
+   * Memory in bytes, swap included; files on a tmpfs count. Default: the
+   * server's --default-memory (512 MiB); at least 6 MiB, at most what the
+   * operator allows.
    *
    * @generated from field: int64 memory_bytes = 1;
    */
   memoryBytes: bigint;
 
   /**
-   * CPU time in thousandths of a core. Default 1000; at least 10, at most what
-   * the engine's machine has.
+   * CPU time in thousandths of a core. Default: the server's --default-cpus
+   * (1000); at least 10, at most what the engine's machine has.
    *
    * @generated from field: int32 cpu_millis = 2;
    */
@@ -63,7 +64,7 @@ export declare const ResourcesSchema: GenMessage<Resources>;
  */
 export declare type Network = Message<"berth.v1.Network"> & {
   /**
-   * Default NETWORK_MODE_NONE.
+   * Default: see NETWORK_MODE_UNSPECIFIED.
    *
    * @generated from field: berth.v1.NetworkMode mode = 1;
    */
@@ -215,7 +216,8 @@ export declare type SandboxSpec = Message<"berth.v1.SandboxSpec"> & {
   maxLifetime?: Duration | undefined;
 
   /**
-   * Timeout of commands that set none. Default 300 s. At most 24 days.
+   * Timeout of commands that set none. Default: the server's
+   * --command-timeout (300 s). At most 24 days.
    *
    * @generated from field: google.protobuf.Duration command_timeout = 11;
    */
@@ -424,6 +426,10 @@ export declare type CreateSandboxRequest = Message<"berth.v1.CreateSandboxReques
    * without an id is canceled. This holds for all RPCs with two exceptions:
    * Exec follows on_disconnect, and an upload ends with its caller. A request
    * that failed is forgotten: a retry runs it again.
+   *
+   * The id of a request with other parameters is refused with ALREADY_EXISTS
+   * (REQUEST_ID_REUSED). If the server has dropped the answer to keep its answers
+   * small, a retry fails with FAILED_PRECONDITION (ANSWER_DROPPED).
    *
    * @generated from field: string request_id = 1;
    */
@@ -729,7 +735,8 @@ export declare type UpdateSandboxRequest = Message<"berth.v1.UpdateSandboxReques
   sandboxId: string;
 
   /**
-   * Which of labels, idle_timeout and max_lifetime to change. Required.
+   * Which of labels, idle_timeout and max_lifetime to change; in JSON a text of
+   * names in lowerCamelCase, such as "labels,idleTimeout". Required.
    *
    * @generated from field: google.protobuf.FieldMask update_mask = 3;
    */
@@ -1903,7 +1910,8 @@ export declare const TerminationCauseSchema: GenEnum<TerminationCause>;
  */
 export enum NetworkMode {
   /**
-   * The server's default, NETWORK_MODE_NONE unless configured otherwise.
+   * NETWORK_MODE_EGRESS with SandboxSpec.egress_domains, otherwise
+   * NETWORK_MODE_NONE.
    *
    * @generated from enum value: NETWORK_MODE_UNSPECIFIED = 0;
    */
@@ -2145,7 +2153,8 @@ export declare const WaitReasonSchema: GenEnum<WaitReason>;
  *
  * Any RPC may also fail with UNAVAILABLE (ENGINE_UNAVAILABLE while the engine
  * does not answer, SHUTTING_DOWN while the server stops), UNAUTHENTICATED,
- * DEADLINE_EXCEEDED or CANCELLED.
+ * PERMISSION_DENIED (TOKEN_SCOPE), RESOURCE_EXHAUSTED (MESSAGE_TOO_LARGE,
+ * TOO_MANY_OPERATIONS), DEADLINE_EXCEEDED or CANCELLED.
  *
  * @generated from service berth.v1.SandboxService
  */
@@ -2158,14 +2167,17 @@ export declare const SandboxService: GenService<{
    * A call that fails leaves nothing behind, nor does a canceled call without a
    * request_id. For calls with a request_id, see CreateSandboxRequest.
    *
-   * Errors: INVALID_ARGUMENT for a bad spec; ALREADY_EXISTS (SANDBOX_EXISTS,
-   * REQUEST_ID_REUSED); RESOURCE_EXHAUSTED (SANDBOX_LIMIT) when the server has
-   * reached its limit of sandboxes (if one is being removed, a create waits up
-   * to 10 s for its place), or (TENANT_QUOTA) when the tenant has reached one of
-   * its quotas, or exceeds that of its workspaces and the spec mounts one;
-   * FAILED_PRECONDITION (IMAGE_UNAVAILABLE, SANDBOX_START_FAILED, UNSUPPORTED);
-   * PERMISSION_DENIED (NOT_ALLOWED) for a host path or a runtime that the
-   * operator did not allow.
+   * Errors: INVALID_ARGUMENT for a bad spec; NOT_FOUND (WORKSPACE_NOT_FOUND) for
+   * a mount of a workspace that does not exist: CreateWorkspace makes one;
+   * ALREADY_EXISTS (SANDBOX_EXISTS, REQUEST_ID_REUSED); RESOURCE_EXHAUSTED
+   * (SANDBOX_LIMIT) when the server has reached its limit of sandboxes (if one
+   * is being removed, a create waits up to 10 s for its place), (TENANT_QUOTA)
+   * when the tenant has reached one of its quotas, or exceeds that of its
+   * workspaces and the spec mounts one, (NO_SPACE) when the engine's disk is
+   * full, or (TOO_MANY_OPERATIONS); FAILED_PRECONDITION (IMAGE_UNAVAILABLE,
+   * SANDBOX_START_FAILED, UNSUPPORTED; WORKSPACE_BROKEN; WORKSPACE_IN_USE while
+   * an import replaces a workspace that the spec mounts); PERMISSION_DENIED
+   * (NOT_ALLOWED) for a host path or a runtime that the operator did not allow.
    *
    * @generated from rpc berth.v1.SandboxService.CreateSandbox
    */

@@ -388,7 +388,8 @@ export const WaitReason = /*@__PURE__*/
  *
  * Any RPC may also fail with UNAVAILABLE (ENGINE_UNAVAILABLE while the engine
  * does not answer, SHUTTING_DOWN while the server stops), UNAUTHENTICATED,
- * DEADLINE_EXCEEDED or CANCELLED.
+ * PERMISSION_DENIED (TOKEN_SCOPE), RESOURCE_EXHAUSTED (MESSAGE_TOO_LARGE,
+ * TOO_MANY_OPERATIONS), DEADLINE_EXCEEDED or CANCELLED.
  *
  * @generated from service berth.v1.SandboxService
  */

@@ -1623,8 +1623,9 @@ export declare const SessionResultStatusSchema: GenEnum<SessionResultStatus>;
  * keeps it alive; once expired it is never used again.
  *
  * Any RPC may also fail with INVALID_ARGUMENT for a bad id; UNAVAILABLE
- * (ENGINE_UNAVAILABLE, SHUTTING_DOWN), UNAUTHENTICATED, DEADLINE_EXCEEDED or
- * CANCELLED.
+ * (ENGINE_UNAVAILABLE, SHUTTING_DOWN), UNAUTHENTICATED, PERMISSION_DENIED
+ * (TOKEN_SCOPE), RESOURCE_EXHAUSTED (MESSAGE_TOO_LARGE, TOO_MANY_OPERATIONS),
+ * DEADLINE_EXCEEDED or CANCELLED.
  *
  * @generated from service berth.v1.SessionService
  */

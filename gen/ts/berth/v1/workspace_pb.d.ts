@@ -74,7 +74,8 @@ export declare type Workspace = Message<"berth.v1.Workspace"> & {
   createTime?: Timestamp | undefined;
 
   /**
-   * When its references or its sandbox last changed.
+   * When its references last changed, or EnsureWorkspaceSandbox last created its
+   * sandbox, or StopWorkspaceSandbox removed it.
    *
    * @generated from field: google.protobuf.Timestamp update_time = 8;
    */
@@ -195,8 +196,9 @@ export declare type GetWorkspaceRequest = Message<"berth.v1.GetWorkspaceRequest"
   workspaceId: string;
 
   /**
-   * Whether to measure its size again, which reads its whole tree. Default
-   * false.
+   * Whether to measure its size again, which reads its whole tree. Calls share
+   * measurements, with rests in between: one may have to wait for up to 5 s, or
+   * as long as the last measurement took, before its own begins. Default false.
    *
    * @generated from field: bool measure_size = 2;
    */
@@ -1255,7 +1257,9 @@ export declare const WorkspaceDifferenceSchema: GenEnum<WorkspaceDifference>;
  * outside its directory, where no sandbox can write it.
  *
  * Any RPC may also fail with INVALID_ARGUMENT for a bad id; UNAVAILABLE
- * (SHUTTING_DOWN), UNAUTHENTICATED, DEADLINE_EXCEEDED or CANCELLED.
+ * (SHUTTING_DOWN), UNAUTHENTICATED, PERMISSION_DENIED (TOKEN_SCOPE),
+ * RESOURCE_EXHAUSTED (MESSAGE_TOO_LARGE, TOO_MANY_OPERATIONS), DEADLINE_EXCEEDED
+ * or CANCELLED.
  *
  * @generated from service berth.v1.WorkspaceService
  */
@@ -1429,7 +1433,8 @@ export declare const WorkspaceService: GenService<{
    * server is not permitted to read all of the source; WORKSPACE_IN_USE when an
    * import replaces the source during the call, or its claim is
    * ReadWriteOncePod and a pod has it; UNSUPPORTED for a path of more than 4095
-   * bytes); RESOURCE_EXHAUSTED (NO_SPACE, also beyond the quota; TENANT_QUOTA).
+   * bytes, or for so many files that the server's tar would need more than 512
+   * MiB); RESOURCE_EXHAUSTED (NO_SPACE, also beyond the quota; TENANT_QUOTA).
    *
    * @generated from rpc berth.v1.WorkspaceService.ForkWorkspace
    */
@@ -1461,8 +1466,9 @@ export declare const WorkspaceService: GenService<{
    * server is not permitted to read all of it; WORKSPACE_IN_USE when an import
    * replaces one during the call, or its claim is ReadWriteOncePod and a pod
    * has it; UNSUPPORTED for a path of more than 1 MiB, a file of more than
-   * 100,000 parts between holes, and on Kubernetes if the server's default
-   * image has no GNU tar); RESOURCE_EXHAUSTED (TOO_MANY_OPERATIONS) when 64
+   * 100,000 parts between holes, directories so deep or with so many files that
+   * the server's tar would need more than 512 MiB, and on Kubernetes if the
+   * server's default image has no GNU tar); RESOURCE_EXHAUSTED (TOO_MANY_OPERATIONS) when 64
    * comparisons, exports and imports of the tenant are running.
    *
    * @generated from rpc berth.v1.WorkspaceService.DiffWorkspace
@@ -1483,7 +1489,9 @@ export declare const WorkspaceService: GenService<{
    * Errors: NOT_FOUND (WORKSPACE_NOT_FOUND); FAILED_PRECONDITION
    * (WORKSPACE_BROKEN, also when the server is not permitted to read all of it;
    * WORKSPACE_IN_USE when an import replaces it during the call, or its claim
-   * is ReadWriteOncePod and a pod has it); RESOURCE_EXHAUSTED
+   * is ReadWriteOncePod and a pod has it; UNSUPPORTED for a path of more than 1
+   * MiB, and for directories so deep or with so many files that the server's
+   * tar would need more than 512 MiB); RESOURCE_EXHAUSTED
    * (TOO_MANY_OPERATIONS) when 64 exports, imports and comparisons of the
    * tenant are running.
    *
@@ -1499,7 +1507,9 @@ export declare const WorkspaceService: GenService<{
    * the workspace if missing: the first message holds the header, each later
    * one a chunk. Nothing is unpacked until the whole archive has arrived and
    * every entry has been checked. The same entries are refused as by
-   * FileService.UploadArchive.
+   * FileService.UploadArchive. A new workspace appears when its files are in
+   * place: a call that fails leaves none, unless another call has created it
+   * meanwhile.
    *
    * Errors: as CreateWorkspace; INVALID_ARGUMENT (INVALID_ARGUMENT for messages
    * out of order, ARCHIVE_REJECTED); FAILED_PRECONDITION (WORKSPACE_IN_USE with
@@ -1509,7 +1519,8 @@ export declare const WorkspaceService: GenService<{
    * (FILE_PERMISSION) when a sandbox has closed a directory to its own user and
    * the server is not root; RESOURCE_EXHAUSTED (MESSAGE_TOO_LARGE for one
    * chunk; NO_SPACE, also beyond the quota; TENANT_QUOTA; TOO_MANY_OPERATIONS
-   * when 64 imports, exports and comparisons of the tenant are running).
+   * when 64 imports, exports and comparisons of the tenant are running, or the
+   * calls have gathered as much as the server has memory for).
    *
    * @generated from rpc berth.v1.WorkspaceService.ImportWorkspace
    */

@@ -289,7 +289,9 @@ export const WorkspaceDifference = /*@__PURE__*/
  * outside its directory, where no sandbox can write it.
  *
  * Any RPC may also fail with INVALID_ARGUMENT for a bad id; UNAVAILABLE
- * (SHUTTING_DOWN), UNAUTHENTICATED, DEADLINE_EXCEEDED or CANCELLED.
+ * (SHUTTING_DOWN), UNAUTHENTICATED, PERMISSION_DENIED (TOKEN_SCOPE),
+ * RESOURCE_EXHAUSTED (MESSAGE_TOO_LARGE, TOO_MANY_OPERATIONS), DEADLINE_EXCEEDED
+ * or CANCELLED.
  *
  * @generated from service berth.v1.WorkspaceService
  */

@@ -4,6 +4,7 @@ import { z } from "zod";
 import { untilAborted } from "../../../base/async.ts";
 import { fromText } from "../../../base/byte-string.ts";
 import { BerthError } from "../../../base/errors.ts";
+import { shorten } from "../../../base/shorten.ts";
 import type { FileManager } from "../../../files/manager.ts";
 import type { RequestedPath } from "../../../files/path.ts";
 import type { SessionHost } from "../../backend.ts";
@@ -13,6 +14,8 @@ import { ToolFailure } from "./failure.ts";
 import { click } from "./input.ts";
 import { navigated } from "./navigation.ts";
 import { DOWNLOAD_SELF } from "./page-scripts.ts";
+import { browserId, type Tab } from "./tab.ts";
+import type { Tabs } from "./tabs.ts";
 import { shownUrl } from "./urls.ts";
 
 /** The size limit of a download. */
@@ -28,6 +31,8 @@ const NOT_BEGUN = "No download had started: the server did not answer, or the cl
 
 const willBegin = z.object({
   guid: z.string().regex(/^[A-Za-z0-9-]{1,100}$/),
+  /** The frame that started it. */
+  frameId: browserId,
   url: z.string(),
   suggestedFilename: z.string(),
 });
@@ -50,7 +55,7 @@ export async function download(
   what: ElementName & { readonly url?: string | undefined },
   directory: string,
 ): Promise<Outcome> {
-  const { devtools } = browser;
+  const { devtools, tabs } = browser;
   const { signal } = use;
   const own = posix.join(directory, `.download-${randomBytes(8).toString("hex")}`);
   const answer = z.unknown();
@@ -65,10 +70,15 @@ export async function download(
   });
   const inSandbox = { sandbox: browser.place.name, user: undefined };
   const ended = Promise.withResolvers<z.output<typeof progress>>();
+  const others = new Set(tabs.all.flatMap((tab) => (tab === use.tab ? [] : tab.targetId)));
+  // Pages in other tabs may start downloads of their own at the same moment.
+  let isWanted = (frameId: string): boolean => what.url === undefined && !others.has(frameId);
+  let hasBegun = false;
   let first: z.output<typeof willBegin> | undefined;
   devtools.on("Browser.downloadWillBegin", willBegin, (event) => {
-    first ??= event;
-    if (event.guid !== first.guid) devtools.notify("Browser.cancelDownload", { guid: event.guid });
+    hasBegun = true;
+    if (isWanted(event.frameId)) first ??= event;
+    if (event.guid !== first?.guid) devtools.notify("Browser.cancelDownload", { guid: event.guid });
   });
   devtools.on("Browser.downloadProgress", progress, (event) => {
     if (event.guid !== first?.guid) return;
@@ -82,7 +92,11 @@ export async function download(
   try {
     await devtools.send(behave("allowAndName"), signal);
     if (what.url === undefined) await click(use, what, { button: "left", count: 1, offset: undefined });
-    else await openToDownload(browser, what.url, () => first !== undefined, signal);
+    else {
+      const tab = await tabs.open(signal);
+      isWanted = (frameId) => frameId === tab.targetId;
+      await openToDownload(tabs, tab, what.url, () => first !== undefined, signal);
+    }
     const { guid, receivedBytes } = await untilAborted(ended.promise, signal);
     const source = fileAt(own, guid);
     const move = (name: string) =>
@@ -105,6 +119,8 @@ export async function download(
     if (first !== undefined) {
       const cancel = { method: "Browser.cancelDownload", params: { guid: first.guid }, answer };
       await devtools.send(cancel, late).catch(() => {});
+    }
+    if (hasBegun) {
       const removal = { ...inSandbox, path: fileAt(own), recursive: true, allowMissing: true };
       await files.remove(removal, late).catch(() => {});
     }
@@ -124,10 +140,10 @@ function fileAt(...path: string[]): RequestedPath {
 async function giveName(move: (name: string) => Promise<unknown>, wanted: string): Promise<string> {
   const whole = wanted.toWellFormed().replace(/[/\0]/g, "_");
   const { name, ext } = posix.parse(/^\.{0,2}$/.test(whole) ? "download" : whole);
-  const end = shortened(ext, MAX_NAME_BYTES / 4);
+  const end = shorten(ext, MAX_NAME_BYTES / 4);
   for (let count = 0; count < MAX_SAME; count++) {
     const number = count === 0 ? "" : ` (${count})`;
-    const free = `${shortened(name, MAX_NAME_BYTES)}${number}${end}`;
+    const free = `${shorten(name, MAX_NAME_BYTES)}${number}${end}`;
     try {
       await move(free);
       return free;
@@ -140,22 +156,17 @@ async function giveName(move: (name: string) => Promise<unknown>, wanted: string
   );
 }
 
-/** Truncates a name to a number of bytes. */
-function shortened(name: string, bytes: number): string {
-  return name.slice(0, new TextEncoder().encodeInto(name, new Uint8Array(bytes)).read);
-}
-
 /**
- * Opens a URL in its own tab. If the browser shows the content instead of downloading it, starts a download of the
- * page.
+ * Opens a URL in a tab of its own, which is closed afterwards. If the browser shows the content instead of downloading
+ * it, starts a download of the page.
  */
 async function openToDownload(
-  { tabs }: Pick<Browser, "tabs">,
+  tabs: Tabs,
+  tab: Tab,
   url: string,
   hasBegun: () => boolean,
   signal: AbortSignal,
 ): Promise<void> {
-  const tab = await tabs.open(signal);
   const own = AbortSignal.any([signal, tab.lost]);
   try {
     const { errorText, isDownload } = await tab.send("Page.navigate", { url }, navigated, own);

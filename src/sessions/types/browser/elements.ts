@@ -28,8 +28,8 @@ interface Referred {
   readonly backendNodeId: number;
 }
 
-/** Beyond this number, the oldest references are dropped. */
-const MAX_REFS = 20_000;
+/** This many of the references that trees showed last are kept, and some older ones. */
+const KEPT_REFS = 20_000;
 
 /** An element of at most this size in pixels is in view as a whole after it was scrolled into view. */
 const SMALL = 60;
@@ -41,6 +41,7 @@ const done = z.unknown();
 /** The references that trees give to elements. An element keeps its reference as long as it exists. */
 export class References {
   readonly #byRef = new Map<string, Referred>();
+  /** Those shown last come last. */
   readonly #refs = new Map<string, string>();
   #last = 0;
 
@@ -48,13 +49,17 @@ export class References {
   of(tab: Tab, frame: Frame, backendNodeId: number): string {
     const key = `${tab.id} ${frame.frameId} ${frame.loaderId} ${backendNodeId}`;
     const known = this.#refs.get(key);
-    if (known !== undefined) return known;
+    if (known !== undefined) {
+      this.#refs.delete(key);
+      this.#refs.set(key, known);
+      return known;
+    }
     const ref = `e${++this.#last}`;
     this.#refs.set(key, ref);
     const { session, frameId, loaderId } = frame;
     // Without the frame's URL, which may be long.
     this.#byRef.set(ref, { tab, frame: { session, frameId, loaderId }, backendNodeId });
-    if (this.#refs.size > MAX_REFS) this.#forgetOldest();
+    if (this.#refs.size > 2 * KEPT_REFS) this.#forgetOldest();
     return ref;
   }
 
@@ -62,11 +67,13 @@ export class References {
     return this.#byRef.get(ref);
   }
 
+  /** Many at once: to find the oldest of a map takes time for all that were deleted before it. */
   #forgetOldest(): void {
-    const [[key, ref] = []] = this.#refs;
-    if (key === undefined || ref === undefined) return;
-    this.#refs.delete(key);
-    this.#byRef.delete(ref);
+    for (const [key, ref] of this.#refs) {
+      if (this.#refs.size <= KEPT_REFS) return;
+      this.#refs.delete(key);
+      this.#byRef.delete(ref);
+    }
   }
 }
 

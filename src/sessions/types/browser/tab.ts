@@ -57,16 +57,8 @@ const frame = z
     unreachableUrl: shortText.optional(),
   })
   .transform(({ url, urlFragment, ...rest }) => ({ ...rest, url: url + urlFragment }));
-type FrameTree = {
-  readonly frame: z.output<typeof frame>;
-  readonly childFrames?: readonly FrameTree[] | undefined;
-};
-const frameTree: z.ZodType<FrameTree> = z.object({
-  frame,
-  get childFrames() {
-    return z.array(frameTree).optional();
-  },
-});
+/** Its children are parsed one after another, as far as they are wanted: a page decides how many there are. */
+const frameTree = z.object({ frame, childFrames: z.array(z.unknown()).default([]) });
 
 const shown = z.object({ targetInfo: z.object({ url: z.string(), title: z.string() }) });
 
@@ -317,11 +309,14 @@ export class Tab {
   /** The documents in the tab, the page itself first, without those of processes that hang. */
   async frames(signal: AbortSignal): Promise<Frame[]> {
     const found: Frame[] = [];
-    const add = (session: string, tree: FrameTree): void => {
-      if (found.length >= MAX_FRAMES) return;
-      const { id: frameId, parentId, loaderId, url } = tree.frame;
+    const add = (session: string, { frame, childFrames }: z.output<typeof frameTree>): void => {
+      const { id: frameId, parentId, loaderId, url } = frame;
       found.push({ session, frameId, parentId, loaderId, url });
-      for (const child of tree.childFrames ?? []) add(session, child);
+      for (const given of childFrames) {
+        if (found.length >= MAX_FRAMES) return;
+        const child = frameTree.safeParse(given);
+        if (child.success) add(session, child.data);
+      }
     };
     const answer = z.object({ frameTree });
     await Promise.all(
@@ -329,7 +324,7 @@ export class Tab {
         const ask = (until: AbortSignal) => this.send("Page.getFrameTree", {}, answer, until, session);
         // A frame may go away at any time; the page itself must answer.
         const tree = await (session === this.session ? ask(signal) : this.askFrame(session, ask, signal));
-        if (tree !== undefined) add(session, tree.frameTree);
+        if (tree !== undefined && found.length < MAX_FRAMES) add(session, tree.frameTree);
       }),
     );
     return found.sort((a, b) => Number(a.session !== this.session) - Number(b.session !== this.session));

@@ -1,5 +1,6 @@
 import { z } from "zod";
 import { forEachConcurrently } from "../../../base/async.ts";
+import { Pace } from "../pace.ts";
 import { DevToolsError } from "./devtools.ts";
 import type { References } from "./elements.ts";
 import type { Frame, Tab } from "./tab.ts";
@@ -38,29 +39,15 @@ interface DomFacts {
   readonly canvases: readonly { readonly id: number; readonly around: readonly number[] }[];
 }
 
-type DomNode = {
-  readonly backendNodeId: number;
-  readonly nodeName: string;
-  readonly attributes?: readonly string[] | undefined;
-  readonly frameId?: string | undefined;
-  readonly children?: readonly DomNode[] | undefined;
-  readonly shadowRoots?: readonly DomNode[] | undefined;
-  readonly contentDocument?: DomNode | undefined;
-};
-const domNode: z.ZodType<DomNode> = z.object({
+/** Its children are parsed one after another: a page may have a hundred thousand. */
+const domNode = z.object({
   backendNodeId: z.number(),
   nodeName: z.string(),
   attributes: z.array(z.string()).optional(),
   frameId: z.string().optional(),
-  get children() {
-    return z.array(domNode).optional();
-  },
-  get shadowRoots() {
-    return z.array(domNode).optional();
-  },
-  get contentDocument() {
-    return domNode.optional();
-  },
+  children: z.array(z.unknown()).default([]),
+  shadowRoots: z.array(z.unknown()).default([]),
+  contentDocument: z.object({ frameId: z.string().optional() }).optional(),
 });
 
 /** A tab's tree as text. */
@@ -120,8 +107,8 @@ export async function readTree(tab: Tab, references: References, signal: AbortSi
     },
     FRAMES_AT_ONCE,
   );
-  const writer = new TreeWriter(tab, references, trees);
-  writer.frame(tab.targetId, 0);
+  const writer = new TreeWriter(tab, references, trees, new Pace(signal));
+  await writer.frame(tab.targetId, { depth: 0, level: 0 });
   const { text, truncated } = writer.result();
   return { text, truncated: truncated || room.bytes < 0 };
 }
@@ -165,7 +152,8 @@ async function readFacts(
   const canvases: { id: number; around: number[] }[] = [];
   if (backendNodeId === undefined) return { frames, fileInputs, canvases };
   const params = { backendNodeId, depth: -1, pierce: true };
-  const { node } = await tab.send("DOM.describeNode", params, z.object({ node: domNode }), signal, session);
+  const answer = z.object({ node: z.unknown() });
+  const { node } = await tab.send("DOM.describeNode", params, answer, signal, session);
   const outer = new Map<number, number>();
   const aroundOf = (id: number): number[] => {
     const around: number[] = [];
@@ -173,22 +161,27 @@ async function readFacts(
       around.push(at);
     return around;
   };
-  const visit = (node: DomNode): void => {
-    const { backendNodeId: id, nodeName } = node;
+  const pace = new Pace(signal);
+  // In the order of the document, from the end.
+  const left: { readonly given: unknown; readonly parent: number | undefined }[] = [
+    { given: node, parent: undefined },
+  ];
+  for (let next = left.pop(); next !== undefined; next = left.pop()) {
+    await pace.next();
+    const { success, data } = domNode.safeParse(next.given);
+    if (!success) continue;
+    const { backendNodeId: id, nodeName, contentDocument, children, shadowRoots } = data;
+    if (next.parent !== undefined) outer.set(id, next.parent);
     // The documents of frames are read separately.
-    if (node.contentDocument !== undefined || nodeName === "IFRAME") {
-      const frameId = node.frameId ?? node.contentDocument?.frameId;
+    if (contentDocument !== undefined || nodeName === "IFRAME") {
+      const frameId = data.frameId ?? contentDocument?.frameId;
       if (frameId !== undefined) frames.set(id, frameId);
-      return;
+      continue;
     }
-    if (isFileInput(node)) fileInputs.add(id);
+    if (isFileInput(data)) fileInputs.add(id);
     if (nodeName === "CANVAS" && canvases.length < MAX_CANVASES) canvases.push({ id, around: aroundOf(id) });
-    for (const child of [...(node.shadowRoots ?? []), ...(node.children ?? [])]) {
-      outer.set(child.backendNodeId, id);
-      visit(child);
-    }
-  };
-  visit(node);
+    for (const given of [...shadowRoots, ...children].reverse()) left.push({ given, parent: id });
+  }
   return { frames, fileInputs, canvases };
 }
 
@@ -218,10 +211,16 @@ async function readFewFacts(
   return { frames, fileInputs, canvases: [] };
 }
 
-function isFileInput({ nodeName, attributes = [] }: DomNode): boolean {
+function isFileInput({ nodeName, attributes = [] }: z.output<typeof domNode>): boolean {
   // The list alternates names and values.
   const type = attributes.findIndex((name, index) => index % 2 === 0 && name === "type");
   return nodeName === "INPUT" && type !== -1 && attributes[type + 1]?.toLowerCase() === "file";
+}
+
+/** Where a node stands in the text, and in the tree. */
+interface Place {
+  readonly depth: number;
+  readonly level: number;
 }
 
 /** Writes one line per node, indented by depth. */
@@ -229,42 +228,44 @@ class TreeWriter {
   readonly #tab: Tab;
   readonly #references: References;
   readonly #trees: ReadonlyMap<string, FrameTree>;
+  readonly #pace: Pace;
   readonly #lines: string[] = [];
   readonly #written = new Set<string>();
   #truncated = false;
 
-  constructor(tab: Tab, references: References, trees: ReadonlyMap<string, FrameTree>) {
+  constructor(tab: Tab, references: References, trees: ReadonlyMap<string, FrameTree>, pace: Pace) {
     this.#tab = tab;
     this.#references = references;
     this.#trees = trees;
+    this.#pace = pace;
   }
 
   result(): TreeText {
     return { text: this.#lines.join("\n").toWellFormed(), truncated: this.#truncated };
   }
 
-  frame(frameId: string, depth: number): void {
+  async frame(frameId: string, place: Place): Promise<void> {
     const tree = this.#trees.get(frameId);
     if (tree?.root === undefined || this.#written.has(frameId)) return;
     this.#written.add(frameId);
     const canvasesIn = new Map<number, number[]>();
     const shown = new Set([...tree.nodes.values()].map(({ backendDOMNodeId }) => backendDOMNodeId));
     for (const { id, around } of tree.facts.canvases) {
-      const place = around.find((outer) => shown.has(outer));
-      if (place !== undefined && !shown.has(id) && tree.boxes.has(id)) {
-        canvasesIn.set(place, [...(canvasesIn.get(place) ?? []), id]);
+      const outer = around.find((one) => shown.has(one));
+      if (outer !== undefined && !shown.has(id) && tree.boxes.has(id)) {
+        canvasesIn.set(outer, [...(canvasesIn.get(outer) ?? []), id]);
       }
     }
-    this.#node(tree, tree.root, { depth, level: 0 }, canvasesIn, new Set());
+    await this.#node(tree, tree.root, place, canvasesIn, new Set());
   }
 
-  #node(
+  async #node(
     tree: FrameTree,
     node: AxNode,
-    { depth, level }: { readonly depth: number; readonly level: number },
+    { depth, level }: Place,
     canvasesIn: ReadonlyMap<number, readonly number[]>,
     seen: Set<string>,
-  ): void {
+  ): Promise<void> {
     // The page may have a hundred thousand more nodes.
     if (this.#truncated) return;
     // A node that claims to be its own ancestor would never end.
@@ -278,7 +279,7 @@ class TreeWriter {
     const id = node.backendDOMNodeId;
     const frameId = id === undefined ? undefined : tree.facts.frames.get(id);
     if (frameId !== undefined) {
-      this.frame(frameId, inner);
+      await this.frame(frameId, { depth: inner, level: level + 1 });
       return;
     }
     const isLeaf = (id !== undefined && tree.facts.fileInputs.has(id)) || VALUE_ROLES.has(role);
@@ -286,6 +287,7 @@ class TreeWriter {
       const name = textOf(node.name).trim();
       for (const childId of node.childIds ?? []) {
         if (this.#truncated) return;
+        await this.#pace.next();
         const child = tree.nodes.get(childId);
         // Names may be long, so each is compared once.
         if (child === undefined || seen.has(childId)) continue;
@@ -293,7 +295,7 @@ class TreeWriter {
           seen.add(childId);
           continue;
         }
-        this.#node(tree, child, { depth: inner, level: level + 1 }, canvasesIn, seen);
+        await this.#node(tree, child, { depth: inner, level: level + 1 }, canvasesIn, seen);
       }
     }
     for (const canvas of canvasesIn.get(id ?? -1) ?? []) {
@@ -309,9 +311,11 @@ class TreeWriter {
     const properties = new Map(
       (node.properties ?? []).map((property) => [property.name, property.value?.value]),
     );
-    const reference = id === undefined ? "" : `[ref=${this.#references.of(this.#tab, tree.frame, id)}]`;
+    // Only for what gets a line: the rest must not displace it.
+    const reference = () =>
+      id === undefined ? "" : `[ref=${this.#references.of(this.#tab, tree.frame, id)}]`;
     if (axRole === "StaticText")
-      return name.trim() === "" ? undefined : `text ${quoted(name.trim())} ${reference}`;
+      return name.trim() === "" ? undefined : `text ${quoted(name.trim())} ${reference()}`;
     const isEditor =
       properties.has("editable") && properties.get("focusable") === true && axRole === "generic";
     const role = isFile ? "file" : isEditor ? "textbox" : (ROLE_NAMES[axRole] ?? axRole);
@@ -321,7 +325,7 @@ class TreeWriter {
     if (axRole === "generic" && !properties.get("focusable") && name === "") return undefined;
     const parts = [role];
     if (name !== "") parts.push(quoted(name));
-    if (reference !== "" && axRole !== "RootWebArea") parts.push(reference);
+    if (id !== undefined && axRole !== "RootWebArea") parts.push(reference());
     for (const [property, given] of properties) {
       if (!SHOWN_STATES.has(property) || given === false || given === "false") continue;
       const shown =

@@ -1,7 +1,7 @@
 import { type BerthError, invalidArgument } from "../../../base/errors.ts";
 import { ownValue } from "../../../base/own-value.ts";
+import type { Pace } from "../pace.ts";
 import { expandBraces } from "./expand-braces.ts";
-import type { Pace } from "./pace.ts";
 
 const MAX_PATTERN = 1000;
 /** How many patterns braces may expand to. */

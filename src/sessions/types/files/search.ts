@@ -5,8 +5,8 @@ import { HeadAndTail } from "../../../processes/head-and-tail.ts";
 import { OWN_COMMAND, type ProcessManager } from "../../../processes/manager.ts";
 import type { ExitStatus } from "../../../processes/record.ts";
 import type { SessionHost, ToolCall } from "../../backend.ts";
+import { Pace } from "../pace.ts";
 import { Glob } from "./glob.ts";
-import { Pace } from "./pace.ts";
 import { syntaxOf } from "./perl-syntax.ts";
 
 /** How much of a tool's stderr is read. */

@@ -51,6 +51,8 @@ _null = os.open(os.devnull, os.O_RDWR)
 for _fd in (0, 1, 2): dup2(_null, _fd)
 MAX_TEXT, MAX_PLOTS, MAX_PLOT_BYTES, MAX_REPLACED = ${MAX_TEXT}, 16, 6 * 1024 * 1024, 16
 TARGETS = 16
+# Before code can open so many files that it gets these.
+for _fd in range(213, 213 + 2 * TARGETS): dup2(_null, _fd, False)
 PART = ${ATOMIC_BYTES - 100}
 CO_COROUTINE = 128
 _execution, _answer, _loop = 0, {}, None
@@ -249,13 +251,15 @@ def _plots():
     pyplot = sys.modules.get('matplotlib.pyplot')
     plots, size = [], 0
     if pyplot is None: return plots
-    for number in pyplot.get_fignums()[:MAX_PLOTS]:
-        data = io.BytesIO()
-        pyplot.figure(number).savefig(data, format='png')
-        size += len(data.getvalue())
-        if size > MAX_PLOT_BYTES: break
-        plots.append(b64encode(data.getvalue()).decode())
-    pyplot.close('all')
+    try:
+        for number in pyplot.get_fignums()[:MAX_PLOTS]:
+            data = io.BytesIO()
+            pyplot.figure(number).savefig(data, format='png')
+            size += len(data.getvalue())
+            if size > MAX_PLOT_BYTES: break
+            plots.append(b64encode(data.getvalue()).decode())
+    # One that cannot be drawn would fail each later execution too.
+    finally: pyplot.close('all')
     return plots
 
 def _leave_fork(error):

@@ -124,11 +124,14 @@ const PYTHON: InterpreterLanguage = {
   boot: "",
   pipes: { stdout: "/proc/self/fd/211", stderr: "/proc/self/fd/212" },
   // Most of the payload are plots.
-  maxPayloadBytes: 24 * 1024 * 1024,
+  maxPayloadBytes: 12 * 1024 * 1024,
   run: (code, nonce, channel) => request({ code }, nonce, channel),
   printEnd: (nonce, tag, channel) => request({ tag }, nonce, channel),
   pidsOf(payload) {
-    const { pid, pids } = answerOf(payload);
+    // They come last. Before them may be megabytes of plots.
+    const at = payload.lastIndexOf('"pid":');
+    if (at < 0) return { own: 0, seen: [] };
+    const { pid, pids } = answerOf(Buffer.concat([Buffer.from("{"), payload.subarray(at)]));
     return { own: pid, seen: pids };
   },
 };
@@ -136,9 +139,12 @@ const PYTHON: InterpreterLanguage = {
 /** Limits pids and plots, far above what a sandbox can have: parsing a forged million would take long. */
 const MAX_VALUES = 50_000;
 
+/** The driver limits characters of Unicode, some of which count twice here. */
+const text = z.string().max(2 * (MAX_TEXT + CUT.length));
+
 const answer = z.object({
-  result: z.string().nullable().catch(null),
-  error: z.object({ name: z.string(), value: z.string(), traceback: z.string() }).nullable().catch(null),
+  result: text.nullable().catch(null),
+  error: z.object({ name: text, value: text, traceback: text }).nullable().catch(null),
   plots: z.array(z.string()).catch([]),
   pid: z.number().catch(0),
   pids: z.array(z.number()).catch([]),

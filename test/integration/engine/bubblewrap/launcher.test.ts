@@ -1,6 +1,7 @@
 import { once } from "node:events";
 import { closeSync, existsSync, fstatSync, openSync, readlinkSync } from "node:fs";
 import { afterAll, expect, onTestFinished, test } from "vitest";
+import type { BerthError } from "../../../../src/base/errors.ts";
 import { Launcher, Reports } from "../../../../src/engine/bubblewrap/launcher.ts";
 import { sandboxIdentity } from "../../../../src/engine/bubblewrap/sandbox-user.ts";
 import {
@@ -107,6 +108,15 @@ test("a shell that has nothing more to report is forgotten", async () => {
   await code;
   // A process that reports a child, like a keeper.
   await launcher.start((tag) => [reportStartText(tag, "1")]);
+  expect(reports.expected).toBe(before);
+});
+
+test("a shell that never reports its start is forgotten when its caller leaves", async () => {
+  const before = reports.expected;
+  let failed: unknown = "it goes on";
+  const starting = launcher.start(() => ["exit 1"], AbortSignal.timeout(200));
+  starting.catch((error: BerthError) => (failed = error.reason));
+  await expect.poll(() => failed, { timeout: 20_000 }).toBe("CANCELED");
   expect(reports.expected).toBe(before);
 });
 

@@ -5,7 +5,7 @@ import path from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
 import { afterAll, afterEach, describe, expect, onTestFinished, test } from "vitest";
 import { DockerEngine } from "../../../../src/engine/docker/engine.ts";
-import { containersOf, removeContainers } from "../../../support/docker.ts";
+import { containersOf, docker, removeContainers } from "../../../support/docker.ts";
 import { eventually } from "../../../support/eventually.ts";
 import { settled } from "../../../support/manual-clock.ts";
 import { failure, run, silent, spec, useEngine } from "./support.ts";
@@ -28,7 +28,9 @@ const HOURS = {
   pullStallMs: HOUR_MS,
 };
 
-/** A socket in front of Docker's that can stop forwarding responses, or break. */
+const FAILURE = `HTTP/1.1 500 Internal Server Error\r\nContent-Type: application/json\r\nContent-Length: 16\r\n\r\n{"message":"no"}`;
+
+/** A socket in front of Docker's that can stop forwarding responses, fail some requests, or break. */
 class FaultProxy {
   readonly path = path.join(dir, `${Math.random().toString(36).slice(2)}.sock`);
   readonly #clients = new Set<Socket>();
@@ -36,7 +38,14 @@ class FaultProxy {
     this.#clients.add(client);
     const daemon = connect(DOCKER_SOCKET);
     for (const socket of [client, daemon]) socket.on("error", () => {});
-    client.pipe(daemon);
+    client.on("data", (chunk) => {
+      if (this.fails?.test(chunk.toString("latin1")) !== true) daemon.write(chunk);
+      else {
+        this.failed++;
+        if (this.answersFailed) client.write(FAILURE);
+      }
+    });
+    client.on("end", () => daemon.end());
     daemon.on("data", (chunk) => {
       if (!this.hangs) client.write(chunk);
     });
@@ -47,6 +56,10 @@ class FaultProxy {
     });
   });
   hangs = false;
+  /** Requests that it does not forward, how many there were, and whether it answers them with an error. */
+  fails: RegExp | undefined;
+  failed = 0;
+  answersFailed = true;
 
   /** Listens at its path, or at a free TCP port. Returns its address as in `DOCKER_HOST`. */
   async listen(over: "unix" | "tcp" = "unix"): Promise<string> {
@@ -190,6 +203,51 @@ describe("with a connection that breaks", () => {
     await sleep(100);
     proxy.cut();
     await failure(next, "ENGINE_UNAVAILABLE");
+  });
+});
+
+describe.each([
+  ["with an error", true],
+  ["never", false],
+])("a question that is answered %s", (_, answersFailed) => {
+  const given = async () => {
+    const { engine, proxy } = await proxied({ callMs: 1_000 });
+    proxy.answersFailed = answersFailed;
+    return { engine, proxy };
+  };
+
+  test("how a container ended keeps no other container from being listed", async () => {
+    const { engine, proxy } = await given();
+    const refs = [await engine.create(spec()), await engine.create(spec())].map(({ ref }) => ref);
+    const [gone = "", running = ""] = refs;
+    const abort = new AbortController();
+    const next = engine.events(abort.signal)[Symbol.asyncIterator]().next();
+    next.catch(() => {});
+    proxy.fails = new RegExp(`^GET /containers/${gone}/json`);
+    await docker.getContainer(gone).kill();
+    const end = { exitCode: -1, outOfMemory: false, cause: expect.stringContaining("how it ended") };
+    await expect(next).resolves.toMatchObject({ value: { type: "ended", ref: gone, end } });
+    await expect(engine.list()).resolves.toEqual(
+      expect.arrayContaining([
+        expect.objectContaining({ ref: gone, state: "ended", end }),
+        expect.objectContaining({ ref: running, state: "running" }),
+      ]),
+    );
+    abort.abort();
+  });
+
+  test("how a process ended does not end it", async () => {
+    const { engine, proxy } = await given();
+    const { ref } = await engine.create(spec());
+    const argv = ["sh", "-c", "read x; exit 5"];
+    const spawned = await engine.spawn(ref, { argv, stdin: true }, { data() {}, end() {} });
+    proxy.fails = /^GET \/exec\//;
+    const waiting = spawned.wait();
+    waiting.catch(() => {});
+    await expect.poll(() => proxy.failed, { timeout: 20_000 }).toBeGreaterThan(1);
+    proxy.fails = undefined;
+    await spawned.writeStdin(Buffer.from("\n"));
+    await expect(waiting).resolves.toBe(5);
   });
 });
 

@@ -1,6 +1,7 @@
 import type { Readable } from "node:stream";
 import { setTimeout as sleep } from "node:timers/promises";
 import { afterEach, describe, expect, onTestFinished, test } from "vitest";
+import type { BerthError } from "../../../../src/base/errors.ts";
 import { DockerEngine } from "../../../../src/engine/docker/engine.ts";
 import type { EngineEvent } from "../../../../src/engine/port.ts";
 import { docker, pauseContainer, removeContainers } from "../../../support/docker.ts";
@@ -103,6 +104,23 @@ test("a container that is killed for its removal ends before Docker is asked to 
   expect(actions).toContain("die");
   // Docker would start a program for it.
   expect(actions).not.toContain("kill");
+});
+
+test("a limit of memory below what a sandbox uses is impossible for it, or in force", async () => {
+  const { ref } = await engine.create(spec());
+  const argv = ["python3", "-c", "x = b'x' * (60 << 20); print(flush=True); input()"];
+  const holds = Promise.withResolvers<void>();
+  const sink = { data: () => holds.resolve(), end() {} };
+  const holder = await engine.spawn(ref, { argv, stdin: true }, sink);
+  await holds.promise;
+  const changing = engine.setResources(ref, { ...spec().resources, memoryBytes: 32 << 20 });
+  // With version 2 of control groups, the kernel kills what uses too much.
+  const outcome = await changing.then(
+    () => "in force",
+    (error: BerthError) => error.reason,
+  );
+  expect(outcome).toMatch(/^(UNSUPPORTED|in force)$/);
+  holder.close();
 });
 
 test("an engine that starts later knows a sandbox's user", async () => {

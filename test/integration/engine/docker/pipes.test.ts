@@ -19,6 +19,7 @@ import { ContainerPipes } from "../../../../src/engine/docker/container-pipes.ts
 import { DockerEngine } from "../../../../src/engine/docker/engine.ts";
 import { PIPES_TARGET } from "../../../../src/engine/docker/named-pipes.ts";
 import type { Engine, OutputSink } from "../../../../src/engine/port.ts";
+import { docker } from "../../../support/docker.ts";
 import { eventually } from "../../../support/eventually.ts";
 import { BUSYBOX_IMAGE } from "../../../support/images.ts";
 import { withoutDescriptors } from "../../../support/no-descriptors.ts";
@@ -208,6 +209,20 @@ describe("pipes between a container and the service", () => {
       POLL,
     );
     expect(readdirSync(left)).not.toContain("berth-of-nobody");
+    expect(await piped(second, ref)).toBe(true);
+    await second.remove(ref);
+    await second.close();
+    expect(existsSync(left)).toBe(false);
+  });
+
+  test("are found again although the operator has renamed their container", async () => {
+    const left = path.join(directory, "renamed");
+    const first = new DockerEngine({ instance, logger: silent, pipesDir: left });
+    const { ref } = await first.create(spec());
+    await first.close();
+    await docker.getContainer(ref).rename({ name: newInstance() });
+    const second = new DockerEngine({ instance, logger: silent, pipesDir: left });
+    await second.list();
     expect(await piped(second, ref)).toBe(true);
     await second.remove(ref);
     await second.close();

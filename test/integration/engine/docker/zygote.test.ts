@@ -70,6 +70,16 @@ except OSError: pass
 os.read(0, 1)
 `;
 
+/** Takes what is written to the zygote's answers. */
+const STEAL = `
+import os
+answers = os.open("/run/berth-pipes/answers", os.O_RDONLY | os.O_NONBLOCK)
+print("steals", flush=True)
+while True:
+    try: os.read(answers, 4096)
+    except BlockingIOError: pass
+`;
+
 const byShell = (script: string): readonly string[] => ["/bin/sh", "-c", script];
 const shell = (on: Engine, ref: string, script: string, more: Partial<SpawnRequest> = {}): Promise<Outcome> =>
   run(on, ref, byShell(script), more);
@@ -270,6 +280,25 @@ describe("a zygote", () => {
       await engine.remove(ref);
     },
   );
+
+  test("whose answers are read by others is replaced by the daemon", async () => {
+    const { ref } = await engine.create(spec());
+    const steals = Promise.withResolvers<void>();
+    const thief: SpawnRequest = { argv: ["python3", "-c", STEAL], user: "root", stdin: false };
+    await engine.spawn(ref, thief, { data: () => steals.resolve(), end() {} });
+    await steals.promise;
+    const seen: string[] = [];
+    const start = async (): Promise<void> => {
+      const said = Promise.withResolvers<string>();
+      const sink = { data: (_: unknown, chunk: Buffer) => said.resolve(chunk.toString().trim()), end() {} };
+      await engine.spawn(ref, { argv: byShell(WHOSE), stdin: false }, sink);
+      // The service may be the first to read an answer.
+      if (seen.push(await said.promise) && seen.at(-1) === "zygote") await start();
+    };
+    start().catch((error: Error) => seen.push(error.message));
+    await expect.poll(() => seen.at(-1), { timeout: 30_000 }).toBe("daemon");
+    await engine.remove(ref);
+  });
 
   test("that was stopped serves again once it continues, and runs no abandoned request", async () => {
     const { ref } = await engine.create(spec());

@@ -64,7 +64,7 @@ test("a full root accepts no import, and keeps its files", async () => {
      const entry = { name: "large", kind: "file", linkName: "", mode: 0o644, uid: 0, gid: 0, modifyTime: 0, size,
        deviceMajor: 0, deviceMinor: 0 };
      async function* tar() { yield encodeEntry(entry, "pax"); yield Buffer.alloc(size, 1); yield END_OF_TAR; }
-     const options = { admit: async () => {}, signal: new AbortController().signal };
+     const options = { admit: async () => {}, take: () => true, signal: new AbortController().signal };
      const reason = await reasonOf(files.stage(place("w"), tar(), options));
      console.log(JSON.stringify([reason, readdirSync(root + "/workspaces/.staging"),
        readFileSync(files.pathOf(place("w")) + "/kept", "utf8")]));`,

@@ -1,7 +1,7 @@
 import { expect, test } from "vitest";
 import { BerthError } from "../../../../src/base/errors.ts";
 import { codeOf } from "../../../../src/base/system-errors.ts";
-import { Tools } from "../../../../src/workspaces/host/tools.ts";
+import { Tools, toolFailure } from "../../../../src/workspaces/host/tools.ts";
 import { takeDescriptors } from "../../../support/no-descriptors.ts";
 
 const tools = Tools.find();
@@ -49,4 +49,13 @@ test("a lack of descriptors never makes tools run with all rights", async () => 
     outcomes.add(typeof found === "string" ? found : await rights(found));
   }
   expect([...outcomes]).toEqual(["EMFILE", "TOO_MANY_OPERATIONS", own]);
+});
+
+test("a tool gets 512 MiB of memory, and a tree for which that is too little is refused", async () => {
+  const { stdout } = await tools.run({ argv: ["sh", "-c", "ulimit -v"], directory: "/" });
+  expect(stdout).toBe(`${512 * 1024}\n`);
+  const hungry = "my $text = 'x' x (600 * 1024 * 1024)";
+  expect(await tools.run({ argv: ["perl", "-e", hungry], directory: "/" })).not.toMatchObject({ code: 0 });
+  const stderr = "tar: memory exhausted\ntar: Error is not recoverable: exiting now\n";
+  expect(toolFailure("tar", { code: 2, stderr }, "read")).toMatchObject({ reason: "UNSUPPORTED" });
 });

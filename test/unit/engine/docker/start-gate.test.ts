@@ -1,6 +1,7 @@
 import { describe, expect, test } from "vitest";
 import { BerthError } from "../../../../src/base/errors.ts";
 import { StartGate } from "../../../../src/engine/docker/start-gate.ts";
+import { settled } from "../../../support/manual-clock.ts";
 
 describe("the gate between starts and pauses", () => {
   test("admits starts concurrently, and a pause only when all of them are over", async () => {
@@ -47,6 +48,21 @@ describe("the gate between starts and pauses", () => {
     await expect(start).rejects.toMatchObject({ reason: "CANCELED" });
     paused();
     await pause;
+    await expect(gate.closed("a", async () => "again")).resolves.toBe("again");
+  });
+
+  test("a pause that is aborted while it waits for starts leaves nothing behind", async () => {
+    const gate = new StartGate();
+    const leave = await gate.enter("a");
+    const giveUp = new AbortController();
+    let outcome: unknown = "waits";
+    const paused = gate.closed("a", async () => "paused", giveUp.signal);
+    const over = paused.catch((error: BerthError) => (outcome = error.reason));
+    giveUp.abort(new BerthError("CANCELED", "given up"));
+    await settled();
+    expect(outcome).toBe("CANCELED");
+    leave();
+    await over;
     await expect(gate.closed("a", async () => "again")).resolves.toBe("again");
   });
 

@@ -135,6 +135,8 @@ describe.concurrent("a view from outside", () => {
   });
 });
 
+/** Changes nothing for a program that does not expect it. */
+const SIGWINCH = 28;
 /** Some more than can be read in a turn. */
 const DESCRIPTORS = 8_000;
 
@@ -163,6 +165,20 @@ test("a process with thousands of descriptors is searched for the pipes of a tre
   expect(tree.map((one) => one.pid)).toEqual([pid, holder]);
   const sum = taken.reduce((all, one) => all + one, 0);
   expect(Math.max(...taken)).toBeLessThan(sum / 4);
+});
+
+test("a process group of thousands gets a signal with turns of the event loop in between", async (context) => {
+  const { pid, sleeps, leader } = await startTree(context, 2_000);
+  const freezer: Freezer = { paused: false, thaw() {}, frozen: (act) => act("running") };
+  try {
+    const turns = followTurns();
+    expect(await viewOf([pid, ...sleeps], freezer).signalGroup(leader, SIGWINCH)).toBe(true);
+    const taken = turns();
+    const sum = taken.reduce((all, one) => all + one, 0);
+    expect(Math.max(...taken)).toBeLessThan(sum / 4);
+  } finally {
+    process.kill(-pid, "SIGKILL");
+  }
 });
 
 function atLeastOne(pids: number[]): number[] | undefined {

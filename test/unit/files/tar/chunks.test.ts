@@ -1,3 +1,4 @@
+import { setImmediate } from "node:timers/promises";
 import { expect, test } from "vitest";
 import { restateTar } from "../../../../src/files/tar/restate.ts";
 import type { PlainTarEntry, Segment } from "../../../../src/files/tar/tar-entry.ts";
@@ -62,4 +63,29 @@ test.each<[what: string, ...Parameters<typeof tar>]>([
 ])("the tar of %s has chunks of 1 byte to 1 MiB", async (_, size, sparse) => {
   const chunks = await all(restateTar(tar(size, sparse), { whose: "the test", isHidden: () => false }));
   for (const { length } of chunks) expect(length > 0 && length <= MIB, String(length)).toBe(true);
+});
+
+test("a file with many small holes does not block the event loop", async () => {
+  const segments = Array.from({ length: 90_000 }, (_, at): Segment => ({ offset: at * 11, length: 1 }));
+  const source = tar(segments.length, { realSize: segments.length * 11, segments });
+  let [turns, turnsBefore, isOver] = [0, 0, false];
+  const count = async (): Promise<void> => {
+    for (; !isOver; turns++) await setImmediate();
+  };
+  const counting = count();
+  async function* chunks(): AsyncGenerator<Buffer> {
+    const parts: Buffer[] = [];
+    for await (const part of source) parts.push(part);
+    const [header = Buffer.alloc(0), ...rest] = parts;
+    yield header;
+    turnsBefore = turns;
+    yield Buffer.concat(rest);
+  }
+  const restated = restateTar(chunks(), { whose: "the image", isHidden: () => false });
+  const { length } = Buffer.concat(await all(restated));
+  isOver = true;
+  await counting;
+  expect(length).toBeGreaterThan(segments.length * 11);
+  // A turn contains 5 ms of it.
+  expect(turns - turnsBefore).toBeGreaterThan(4);
 });

@@ -1,9 +1,10 @@
 import { expect, onTestFinished, test } from "vitest";
 import { Turns } from "../../../../src/base/turns.ts";
-import type { Engine } from "../../../../src/engine/port.ts";
+import type { Engine, OutputSink, SpawnRequest } from "../../../../src/engine/port.ts";
 import { LanePool } from "../../../../src/processes/shell/lane-pool.ts";
 import type { LeasedSandbox } from "../../../../src/sandboxes/lease.ts";
 import { eventually } from "../../../support/eventually.ts";
+import { settled } from "../../../support/manual-clock.ts";
 import { MemoryLog } from "../../../support/memory-log.ts";
 
 /** Opens pools of sandboxes whose shells never start. */
@@ -56,4 +57,33 @@ test("a spare lane is opened after a moment, so that a command can get its lane 
   await expect.poll(() => spawned.length).toBe(2);
   pools[0]?.close();
   expect(await wanted).toBeUndefined();
+});
+
+test("a lane that dies while it is checked from outside leaves its place to the next", async () => {
+  const ends: (() => void)[] = [];
+  let checks = 0;
+  const engine = {
+    outside: async () => ({
+      async seclusion() {
+        // The first one's shell is killed meanwhile.
+        if (checks++ === 0) ends[0]?.();
+        return { program: "" };
+      },
+    }),
+    async spawn(_: string, { input = Buffer.of() }: SpawnRequest, sink: OutputSink) {
+      ends.push(() => sink.end());
+      const [, nonce] = /printf %s ([0-9a-f]{32})R/.exec(Buffer.from(input).toString()) ?? [];
+      sink.data("stdout", Buffer.from(`${nonce}R42:7;`));
+      return { close() {} };
+    },
+  } as unknown as Engine;
+  // As many processes as one lane may have.
+  const spec = { resources: { pidsLimit: 16 } };
+  const sandbox = { ref: "ref", sandboxId: "sbx", user: "", spec } as LeasedSandbox;
+  const settings = { spare: 1, max: 16, idleMs: 60_000 };
+  const pool = new LanePool(engine, sandbox, settings, new MemoryLog(), new Turns(16));
+  onTestFinished(() => pool.close());
+  await settled();
+  expect(checks).toBe(1);
+  expect(await pool.take(new AbortController().signal)).toBeDefined();
 });

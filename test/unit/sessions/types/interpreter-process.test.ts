@@ -6,11 +6,13 @@ import {
   type InterpreterLanguage,
   InterpreterProcess,
 } from "../../../../src/sessions/types/interpreter-process.ts";
+import { UnfinishedMessages } from "../../../../src/sessions/types/unfinished-messages.ts";
 import { keptBytes } from "../../../support/kept-bytes.ts";
 
 afterEach(() => vi.restoreAllMocks());
 
-const SANDBOX = { user: "" } as LeasedSandbox;
+const MIB = 1024 * 1024;
+const SANDBOX = { user: "", owner: "owner" } as LeasedSandbox;
 const PLACE = { sessionId: "s", env: {}, secretEnv: {}, redactSecrets: false, workingDir: "/" };
 const PIPES = { stdout: "/proc/self/fd/1", stderr: "/proc/self/fd/2" };
 const NEVER = new AbortController().signal;
@@ -27,7 +29,8 @@ test("an interpreter that does not answer is a failed start, not a canceled call
       isClosed = true;
     },
   };
-  const host = { runner: { start: async () => job } } as unknown as InterpreterHost;
+  const unfinished = new UnfinishedMessages();
+  const host = { runner: { start: async () => job }, unfinished } as unknown as InterpreterHost;
   const language: InterpreterLanguage = {
     ...{ argv: ["bash"], boot: "", pipes: PIPES, maxPayloadBytes: 100 },
     ...{ run: () => "", printEnd: () => "", pidsOf: () => ({ own: 0, seen: [] }) },
@@ -55,7 +58,11 @@ test("executions that leave processes running keep nothing of themselves", async
     return job;
   };
   const shells = { ask: async () => "n" };
-  const host = { runner: { start }, shells } as unknown as InterpreterHost;
+  const host = {
+    runner: { start },
+    shells,
+    unfinished: new UnfinishedMessages(),
+  } as unknown as InterpreterHost;
   // Each execution leaves another process, which does not hold the pipes.
   let lastPid = 1;
   const language: InterpreterLanguage = {
@@ -72,4 +79,63 @@ test("executions that leave processes running keep nothing of themselves", async
   const before = await keptBytes();
   await run(1_000);
   expect((await keptBytes()) - before).toBeLessThan(300_000);
+});
+
+/** Starts an interpreter that says `report` at the end of code, and completes it unless the code is "stall". */
+async function startReporter(report: Buffer, unfinished = new UnfinishedMessages()) {
+  let say: (stream: OutputStream, chunk: Buffer) => void = () => {};
+  const ended = Promise.withResolvers<{ readonly kind: "exited"; readonly code: number }>();
+  const job = {
+    ...{ pid: 1, end: ended.promise, hold: () => () => {} },
+    ...{ pause: () => {}, resume: () => {}, trickle: () => {}, closeStdin: () => {}, close: () => {} },
+    writeStdin: async (request: Buffer) => {
+      const [nonce = "", code] = request.toString().split(" ");
+      say("stdout", Buffer.from(`${nonce}E0;${nonce}D;`));
+      if (code !== undefined) say("stdout", report);
+      if (code === "stall") return;
+      say("stdout", Buffer.from(`${nonce}G;${nonce}P;`));
+      say("stderr", Buffer.from(`${nonce}E0;`));
+    },
+  };
+  const start = async (_sandbox: unknown, _request: unknown, output: typeof say) => {
+    say = output;
+    return job;
+  };
+  const control = { killTree: async () => ended.resolve({ kind: "exited", code: 137 }) };
+  const host = { ...{ runner: { start }, control, unfinished }, shells: { ask: async () => "n" } };
+  const language: InterpreterLanguage = {
+    ...{ argv: ["python3"], boot: "", pipes: PIPES, maxPayloadBytes: 4 * MIB },
+    ...{ run: (code, nonce) => `${nonce} ${code}`, printEnd: (nonce) => nonce },
+    pidsOf: () => ({ own: 1, seen: [1] }),
+  };
+  return InterpreterProcess.start(host as unknown as InterpreterHost, language, SANDBOX, PLACE, NEVER);
+}
+
+test("interpreters whose reports are unfinished share memory, and beyond it one is lost", async () => {
+  const unfinished = new UnfinishedMessages(3 * MIB);
+  const report = Buffer.alloc(2 * MIB, "x");
+  const bounds = { stop: NEVER, output: () => undefined };
+  const [first, second] = [await startReporter(report, unfinished), await startReporter(report, unfinished)];
+  // One that is complete takes nothing.
+  for (const each of [first, second]) expect(await each.run("done", bounds)).toMatchObject({ kind: "done" });
+  const [lost] = [first, second].map((each) => each.run("stall", bounds).catch((error: unknown) => error));
+  await expect.poll(() => [first.alive, second.alive]).toEqual([false, true]);
+  expect(await lost).toMatchObject({
+    reason: "SESSION_LOST",
+    message: expect.stringContaining("its report was unfinished when the server had no room for more"),
+  });
+});
+
+test("an interpreter that rests keeps nothing of its report in memory", async () => {
+  const report = Buffer.alloc(3 * MIB, "x");
+  const before = await keptBytes();
+  const resting = await Promise.all(
+    Array.from({ length: 10 }, async () => {
+      const interpreter = await startReporter(report);
+      await interpreter.run("done", { stop: NEVER, output: () => undefined });
+      return interpreter;
+    }),
+  );
+  expect((await keptBytes()) - before).toBeLessThan(2 * MIB);
+  expect(resting.every(({ alive }) => alive)).toBe(true);
 });

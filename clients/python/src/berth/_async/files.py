@@ -150,8 +150,8 @@ class AsyncFiles:
     async def download(self, path: Path, target: Local | Writable, *, user: str = "") -> int:
         """Copies a file of the sandbox to a local one, or into an open one. Returns its bytes.
 
-        A local file appears complete or not at all. A link is followed. An existing target that is not a file, such
-        as a pipe or /dev/stdout, is written to.
+        A local file appears complete or not at all; an existing one keeps its mode. A link is followed. An existing
+        target that is not a file, such as a pipe or /dev/stdout, is written to.
         """
         if not isinstance(target, (str, os.PathLike)):
             return await self._download(path, target, user)
@@ -163,6 +163,9 @@ class AsyncFiles:
         part = place.with_name(f".{uuid.uuid4().hex[:16]}.part")
         try:
             with part.open("xb") as opened:
+                if place.exists():
+                    # Before anything is in it: the file may be closed to others.
+                    part.chmod(stat.S_IMODE(place.stat().st_mode))
                 size = await self._download(path, opened, user)
             part.replace(place)
             return size
@@ -203,7 +206,7 @@ class AsyncFiles:
                 continue
             except BerthError as error:
                 lost = lost or Pauses(self._transport.retry_for)
-                wait = lost.next(error) if is_broken(error) else None
+                wait = lost.next(error) if is_broken(error) and not self._transport.closed else None
                 if wait is None:
                     raise
             finally:

@@ -292,6 +292,9 @@ class AsyncTransport:
         self, create: Callable[[], Coroutine[Any, Any, R]], undo: Callable[[], Coroutine[object, object, None]]
     ) -> R:
         """Creates something. If that is canceled, or the client is closed meanwhile, undoes it. `close` waits for that."""
+        # `close` does not know of it, and would leave it behind.
+        if self._closed:
+            raise _closed()
         making = _Making(asyncio.get_running_loop().create_task(create()))
         self.adopt(making)
         try:
@@ -336,8 +339,7 @@ class AsyncTransport:
     async def close(self) -> None:
         """Ends what is open, then the connection. Idempotent."""
         self._closed = True
-        for resource in list(self._open):
-            await resource.end()
+        await asyncio.gather(*(resource.end() for resource in self._open))
         if self._tasks:
             await asyncio.gather(*self._tasks, return_exceptions=True)
         made, self._made = self._made, None

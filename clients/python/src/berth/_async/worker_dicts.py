@@ -6,7 +6,9 @@ import base64
 from collections.abc import Mapping, Sequence
 from typing import Union
 
-from berth._async.client import AsyncBerth
+from berth._async.sandbox import AsyncSandboxes
+from berth._async.sessions import AsyncSessions
+from berth._async.transport import AsyncTransport
 from berth.errors import BerthError
 from berth.types import (
     BatchResult,
@@ -30,9 +32,10 @@ _NAME_KEYS = ("action", "tool")
 class AsyncWorkerDicts:
     """A worker's sessions and tools in AgentFlow's form. See `berth.agentflow`."""
 
-    def __init__(self, berth: AsyncBerth, worker_id: str, timeout: float | None) -> None:
-        self._berth = berth
-        self._worker = berth.worker(worker_id)
+    def __init__(self, transport: AsyncTransport, worker_id: str, timeout: float | None) -> None:
+        self._transport = transport
+        self._sessions = AsyncSessions(transport)
+        self._worker = self._sessions.worker(worker_id)
         self._timeout = timeout
 
     async def create_session(self, resources: Resources, config: Mapping[str, Json] | None) -> Dict:
@@ -112,17 +115,17 @@ class AsyncWorkerDicts:
                 "description": tool.description,
                 "parameters": tool.params_schema,
             }
-            for tool in (await self._berth.sessions.tools(resource_type)).tools
+            for tool in (await self._sessions.tools(resource_type)).tools
         ]
 
     async def warmup(self, resources: str | Sequence[str] | None) -> Dict:
-        offered = [each.name for each in (await self._berth.sessions.tools()).resource_types]
+        offered = [each.name for each in (await self._sessions.tools()).resource_types]
         wanted = offered if resources is None else [resources] if isinstance(resources, str) else list(resources)
         known: Dict = {name: name in offered for name in wanted}
         return {"status": "success" if all(known.values()) else "error", "resources": known}
 
     async def get_status(self) -> Dict:
-        stats = await self._berth.sandboxes.stats()
+        stats = await AsyncSandboxes(self._transport).stats()
         return {
             "status": "shutting_down" if stats.is_shutting_down else "running",
             "engine": stats.engine,
@@ -136,7 +139,7 @@ class AsyncWorkerDicts:
             if destroy:
                 await self._worker.destroy(grace=0)
         finally:
-            await self._berth.close()
+            await self._transport.close()
 
     async def _one(self, resource: SessionResource) -> SessionResult:
         """Creates one session. A failure is reported in the result, as when several are created."""

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Sequence
 
 from berth import _convert
@@ -29,6 +30,7 @@ def create_run(
     transport: Transport, request: run_pb2.CreateRunRequest, retry_for: float | None = None
 ) -> run_pb2.Run:
     """Creates a run. If that is canceled, or the client is closed meanwhile, removes the run later."""
+    request.request_id = request.request_id or uuid.uuid4().hex
     method = transport.stubs.runs.CreateRun
     answer = transport.make(
         lambda: transport.retried(method, request, retry_for),

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Mapping, Sequence
 from pathlib import PurePath
 from types import TracebackType
@@ -341,7 +342,8 @@ class Sandboxes:
         `sandbox_id`: an id that you choose. Such a create is not retried if the connection breaks.
 
         Raises ImageUnavailableError, SandboxLimitError, TenantQuotaError, SandboxExistsError, NotAllowedError,
-        InvalidArgumentError, SandboxStartFailedError, UnsupportedError.
+        InvalidArgumentError, SandboxStartFailedError, UnsupportedError, NoSpaceError; for a workspace that it mounts
+        WorkspaceNotFoundError, WorkspaceBrokenError, WorkspaceInUseError.
         """
         spec = SandboxSpec(
             image=image,
@@ -418,7 +420,11 @@ class Sandboxes:
         )
 
     def _create(self, spec: SandboxSpec, sandbox_id: str) -> Sandbox:
-        request = sandbox_pb2.CreateSandboxRequest(spec=_convert.spec_message(spec), sandbox_id=sandbox_id)
+        request = sandbox_pb2.CreateSandboxRequest(
+            spec=_convert.spec_message(spec),
+            sandbox_id=sandbox_id,
+            request_id="" if sandbox_id else uuid.uuid4().hex,
+        )
         method = self.transport.stubs.sandboxes.CreateSandbox
         if sandbox_id:
             # Without a request id, the service cancels the create. Which sandbox the id names is not certain enough

@@ -235,10 +235,15 @@ class Transport:
             raise self.endpoint.error_of(error, metadata) from error
 
     def make(self, create: Callable[[], R], undo: Callable[[], None]) -> R:
-        """Creates something. If that is interrupted, or the client is closed meanwhile, undoes it."""
+        """Creates something. If that is interrupted, or the client is closed meanwhile, undoes it. Its request has its id
+        already, since `undo` may run in another thread at any time.
+        """
         making = _Making(lambda: self.later(undo))
         self.adopt(making)
         try:
+            # `close` may have looked for what is open before.
+            if self._closed:
+                raise _closed()
             made = create()
             if self._closed:
                 raise _closed()

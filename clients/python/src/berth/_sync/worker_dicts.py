@@ -7,7 +7,9 @@ import base64
 from collections.abc import Mapping, Sequence
 from typing import Union
 
-from berth._sync.client import Berth
+from berth._sync.sandbox import Sandboxes
+from berth._sync.sessions import Sessions
+from berth._sync.transport import Transport
 from berth.errors import BerthError
 from berth.types import (
     BatchResult,
@@ -31,9 +33,10 @@ _NAME_KEYS = ("action", "tool")
 class WorkerDicts:
     """A worker's sessions and tools in AgentFlow's form. See `berth.agentflow`."""
 
-    def __init__(self, berth: Berth, worker_id: str, timeout: float | None) -> None:
-        self._berth = berth
-        self._worker = berth.worker(worker_id)
+    def __init__(self, transport: Transport, worker_id: str, timeout: float | None) -> None:
+        self._transport = transport
+        self._sessions = Sessions(transport)
+        self._worker = self._sessions.worker(worker_id)
         self._timeout = timeout
 
     def create_session(self, resources: Resources, config: Mapping[str, Json] | None) -> Dict:
@@ -113,17 +116,17 @@ class WorkerDicts:
                 "description": tool.description,
                 "parameters": tool.params_schema,
             }
-            for tool in (self._berth.sessions.tools(resource_type)).tools
+            for tool in (self._sessions.tools(resource_type)).tools
         ]
 
     def warmup(self, resources: str | Sequence[str] | None) -> Dict:
-        offered = [each.name for each in (self._berth.sessions.tools()).resource_types]
+        offered = [each.name for each in (self._sessions.tools()).resource_types]
         wanted = offered if resources is None else [resources] if isinstance(resources, str) else list(resources)
         known: Dict = {name: name in offered for name in wanted}
         return {"status": "success" if all(known.values()) else "error", "resources": known}
 
     def get_status(self) -> Dict:
-        stats = self._berth.sandboxes.stats()
+        stats = Sandboxes(self._transport).stats()
         return {
             "status": "shutting_down" if stats.is_shutting_down else "running",
             "engine": stats.engine,
@@ -137,7 +140,7 @@ class WorkerDicts:
             if destroy:
                 self._worker.destroy(grace=0)
         finally:
-            self._berth.close()
+            self._transport.close()
 
     def _one(self, resource: SessionResource) -> SessionResult:
         """Creates one session. A failure is reported in the result, as when several are created."""

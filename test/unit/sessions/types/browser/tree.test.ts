@@ -4,19 +4,20 @@ import { References } from "../../../../../src/sessions/types/browser/elements.t
 import type { Tab } from "../../../../../src/sessions/types/browser/tab.ts";
 import { readTree } from "../../../../../src/sessions/types/browser/tree.ts";
 import { processorNowMs } from "../../../../support/measure.ts";
+import { followTurns } from "../../../../support/turns.ts";
 
 const FRAME = { session: "s", frameId: "page", loaderId: "l", url: "" };
 
-/** A tab whose page has this many buttons and nothing else. */
-function tabOf(buttons: number): Tab {
-  const numbers = Array.from({ length: buttons }, (_, index) => index + 1);
+/** A tab whose page has this many elements of a role, by default buttons, and nothing else. */
+function tabOf(elements: number, role = "button", nameOf = (id: number) => `n${id}`): Tab {
+  const numbers = Array.from({ length: elements }, (_, index) => index + 1);
   const node = (id: number, role: string, childIds: readonly string[], parentId?: string) => ({
-    ...{ nodeId: String(id), ignored: false, role: { value: role }, name: { value: `n${id}` }, childIds },
+    ...{ nodeId: String(id), ignored: false, role: { value: role }, name: { value: nameOf(id) }, childIds },
     ...{ backendDOMNodeId: id, parentId },
   });
   const nodes = [
     node(0, "RootWebArea", numbers.map(String)),
-    ...numbers.map((id) => node(id, "button", [], "0")),
+    ...numbers.map((id) => node(id, role, [], "0")),
   ];
   return {
     id: "t1",
@@ -62,4 +63,48 @@ test("of a page with huge frames, some are left out", async () => {
   const tab = { ...tabOf(0), frames: async () => frames, list } as unknown as Tab;
   const { truncated } = await readTree(tab, new References(), AbortSignal.timeout(20_000));
   expect([truncated, asked < 10]).toEqual([true, true]);
+});
+
+test("elements without a line neither hold up the service nor displace references", async () => {
+  const references = new References();
+  const { text } = await readTree(tabOf(1), references, AbortSignal.timeout(60_000));
+  const [, ref = ""] = /- button "n1" \[ref=(e\d+)\]$/.exec(text) ?? [];
+  const tab = tabOf(120_000, "generic", () => "");
+  const turns = followTurns();
+  const blank = await readTree(tab, references, AbortSignal.timeout(60_000));
+  expect(Math.max(...turns())).toBeLessThan(150);
+  expect(blank).toEqual({ text: "- document", truncated: false });
+  expect(references.get(ref)).toMatchObject({ backendNodeId: 1 });
+});
+
+test("the elements of a page are looked at in parts, however many there are", async () => {
+  const children = Array.from({ length: 300_000 }, (_, index) => ({
+    backendNodeId: index + 2,
+    nodeName: "DIV",
+  }));
+  const file = { backendNodeId: 1, nodeName: "INPUT", attributes: ["type", "file"] };
+  const page = { backendNodeId: 400_000, nodeName: "HTML", children: [...children, file] };
+  const send: Tab["send"] = async (_method, _params, answer) => answer.parse({ node: page });
+  const turns = followTurns();
+  const { text } = await readTree(
+    { ...tabOf(1), send } as Tab,
+    new References(),
+    AbortSignal.timeout(60_000),
+  );
+  expect(Math.max(...turns())).toBeLessThan(150);
+  expect(text).toContain("- file");
+});
+
+test("references that a tree shows stay, and later ones take no longer", () => {
+  const [tab, references] = [tabOf(0), new References()];
+  const before = processorNowMs();
+  let last = 1;
+  for (let tree = 0; tree < 20; tree++) {
+    // What the page keeps, such as its menu, and what is new in it.
+    expect(references.of(tab, FRAME, 1)).toBe("e1");
+    for (let element = 0; element < 5_000; element++) references.of(tab, FRAME, ++last);
+    expect(references.get("e1")).toMatchObject({ backendNodeId: 1 });
+  }
+  expect(references.get("e2")).toBeUndefined();
+  expect(processorNowMs() - before).toBeLessThan(700);
 });

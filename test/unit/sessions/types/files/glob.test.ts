@@ -2,7 +2,7 @@ import { posix } from "node:path";
 import fc from "fast-check";
 import { describe, expect, test } from "vitest";
 import { Glob } from "../../../../../src/sessions/types/files/glob.ts";
-import { Pace } from "../../../../../src/sessions/types/files/pace.ts";
+import { Pace } from "../../../../../src/sessions/types/pace.ts";
 import { processorNowMs } from "../../../../support/measure.ts";
 import { scaled } from "../../../../support/scale.ts";
 

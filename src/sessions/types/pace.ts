@@ -1,4 +1,4 @@
-import { yieldTurn } from "../../../base/async.ts";
+import { yieldTurn } from "../../base/async.ts";
 
 /** How long work may use the event loop at once. */
 const SLICE_MS = 10;

@@ -1,0 +1,38 @@
+import { create, type MessageInitShape } from "@bufbuild/protobuf";
+import {
+  createContextValues,
+  createMethodImplSpec,
+  type HandlerContext,
+  type MethodImplSpec,
+} from "@connectrpc/connect";
+import { expect, test } from "vitest";
+import {
+  ExecuteToolStreamRequestSchema,
+  type ExecuteToolStreamResponseSchema,
+  SessionService,
+} from "../../../gen/ts/berth/v1/session_pb.js";
+import { withSubjects } from "../../../src/server/audit-log.ts";
+import { type Call, setCall } from "../../../src/server/call.ts";
+import { Subjects } from "../../../src/server/subjects.ts";
+
+test("a tool whose stream begins with keepalives is recorded with its session", async () => {
+  const call = { subjects: new Subjects(), changes: true } as Call;
+  const values = createContextValues();
+  setCall(values, call);
+  const answers: MessageInitShape<typeof ExecuteToolStreamResponseSchema>[] = [
+    { event: { case: "keepalive", value: {} } },
+    { event: { case: "keepalive", value: {} } },
+    { event: { case: "started", value: { meta: { sessionId: "bash_w_001_abcdef01" } } } },
+    { event: { case: "response", value: { meta: { sessionId: "not looked at" } } } },
+  ];
+  const spec = withSubjects(
+    createMethodImplSpec(SessionService.method.executeToolStream, async function* () {
+      yield* answers;
+    }),
+  ) as MethodImplSpec & { readonly kind: "server_streaming" };
+  const request = create(ExecuteToolStreamRequestSchema, { workerId: "w" });
+  const sent: unknown[] = [];
+  for await (const answer of spec.impl(request, { values } as HandlerContext)) sent.push(answer);
+  expect(sent).toEqual(answers);
+  expect(call.subjects?.ids).toEqual({ worker_id: ["w"], session_id: ["bash_w_001_abcdef01"] });
+});
