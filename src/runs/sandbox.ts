@@ -141,10 +141,10 @@ export class RunCleanup {
 
   async #attempt(owner: string, runId: string): Promise<boolean> {
     const { journal, logger, clock } = this.#parts;
-    const run = journal.get(owner, runId);
-    if (run === undefined || run.phase.state === "RUNNING") return true;
-    failpoint("run.ended");
     try {
+      const run = journal.get(owner, runId);
+      if (run === undefined || run.phase.state === "RUNNING") return true;
+      failpoint("run.ended");
       await Promise.all([this.#endProcesses(run), this.#deleteSandbox(run)]);
       failpoint("run.cleaned");
       const now = journal.get(owner, runId);

@@ -177,4 +177,18 @@ export const RUN_DEFECTS: readonly Defect[] = [
     ],
     test: { file: "test/unit/runs/store.test.ts", title: "of long events a few are read at once" },
   },
+  {
+    name: "a cleanup of a run that cannot read the database ends the service",
+    changes: [
+      {
+        file: "src/runs/sandbox.ts",
+        from: "    try {\n      const run = journal.get(owner, runId);\n      if (run === undefined",
+        to: "    const run = journal.get(owner, runId);\n    try {\n      if (run === undefined",
+      },
+    ],
+    test: {
+      file: "test/unit/runs/manager.test.ts",
+      title: "a cleanup that cannot read the database is repeated",
+    },
+  },
 ];

@@ -565,6 +565,25 @@ describe("the bytes of an owner's runs are bounded:", () => {
   });
 });
 
+test("a cleanup that cannot read the database is repeated", async () => {
+  const bench = await RunBench.start();
+  const runId = await running(bench);
+  bench.engine.before = async (step) => {
+    if (step === "remove") throw new BerthError("ENGINE_UNAVAILABLE", "on purpose");
+  };
+  await bench.runs.cancel(OWNER, runId);
+  const { get } = bench.store.runs;
+  bench.store.runs.get = () => {
+    throw new Error("disk I/O error");
+  };
+  await bench.clock.advance(5_000);
+  bench.store.runs.get = get.bind(bench.store.runs);
+  bench.engine.before = async () => {};
+  expect(bench.runs.catalog.find(OWNER, runId).sandbox).toBeDefined();
+  await bench.clock.advance(5_000);
+  expect(bench.runs.catalog.find(OWNER, runId).sandbox).toBeUndefined();
+});
+
 test("a first step without messages finds repetitions in the whole conversation, however long", async () => {
   const bench = await RunBench.start();
   const runId = await running(bench, { sandbox: { kind: "none" }, maxSteps: 1, duplicateThreshold: 2 });
