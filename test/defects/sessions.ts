@@ -448,6 +448,20 @@ export const SESSION_DEFECTS: readonly Defect[] = [
     },
   },
   {
+    name: "a text of a page that is not ASCII is too large for an answer",
+    changes: [
+      {
+        file: "src/sessions/types/browser/page-scripts.ts",
+        from: "bytes < 4_000_000",
+        to: "bytes < 40_000_000",
+      },
+    ],
+    test: {
+      file: "test/integration/sessions/browser.test.ts",
+      title: "content and text are truncated if long, with more of them attached",
+    },
+  },
+  {
     name: "unfinished reports of interpreters take memory without a limit",
     changes: [
       {

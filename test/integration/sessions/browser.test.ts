@@ -161,6 +161,14 @@ describe.each(DESKTOP_ENGINES)("on $name", ({ name, settings }) => {
     expect(long.data.truncated).toBe(true);
     expect(long.data.text.length).toBe(200_000);
     expect(long.attachments[0]?.content.length).toBe(1_000_000);
+    // As JSON, each of these takes six bytes.
+    await browser.evaluate("document.body.textContent = '字'.repeat(900_000); 0");
+    for (const tool of ["text", "content"]) {
+      const { code, data, attachments } = await browser.call(tool);
+      expect({ code, truncated: data.truncated }).toEqual({ code: 0, truncated: true });
+      expect(data.length).toBeGreaterThanOrEqual(900_000);
+      expect(attachments[0]?.content.toString().endsWith("字".repeat(600_000))).toBe(true);
+    }
   });
 
   it("clicks, keys, the wheel and typing reach the page", async () => {

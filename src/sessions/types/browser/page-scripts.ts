@@ -71,17 +71,32 @@ export const SELECT = `function(wanted) {
   return { values: [...this.selectedOptions].map(o => o.value).slice(0, 1000) };
 }`;
 
+/**
+ * Truncates a text to a number of characters, and so that it fits into an answer: as JSON, which the browser writes in
+ * ASCII, it has at most 4 MB.
+ */
+const CUT = `const cut = (text, limit) => {
+    let end = 0;
+    for (let bytes = 0; end < text.length && end < limit && bytes < 4_000_000; end++) {
+      const code = text.charCodeAt(end);
+      bytes += code < 9 || code > 126 ? 6 : 2;
+    }
+    return { text: text.slice(0, end), length: text.length };
+  };`;
+
 /** On an element or document: its HTML, truncated to a number of characters. */
 export const HTML = `function(limit) {
+  ${CUT}
   const text = this instanceof Document ? (this.doctype ? new XMLSerializer().serializeToString(this.doctype) + "\\n" : "") + (this.documentElement?.outerHTML ?? "") : this.outerHTML;
-  return { text: text.slice(0, limit), length: text.length };
+  return cut(text, limit);
 }`;
 
 /** On an element, or in a frame: its readable text, truncated to a number of characters. */
 export const TEXT = `function(limit) {
+  ${CUT}
   const element = this instanceof Node ? this : document.body ?? document.documentElement;
   const text = element ? element.innerText ?? element.textContent ?? "" : "";
-  return { text: text.slice(0, limit), length: text.length };
+  return cut(text, limit);
 }`;
 
 /** () → the URL, the title, and the HTTP status of the document: 0 if it has none. */
