@@ -401,6 +401,9 @@ export const STATE_DEFECTS: readonly Defect[] = [
     test: {
       file: "test/unit/state/request-log.test.ts",
       title: "many requests that expired together are removed a part at a time",
+    },
+  },
+  {
     name: "the comparison of all sandboxes with the engine's takes the square of their number",
     changes: [
       {
