@@ -517,4 +517,17 @@ export const CLIENT_DEFECTS: readonly Defect[] = [
       title: "presents a certificate to a service that requires one",
     },
   },
+  {
+    name: "a signal has no name in the TypeScript client, which then says that it is none",
+    changes: [{ file: "clients/typescript/src/signals.ts", from: "  SIGALRM: 14,\n", to: "" }],
+    test: { file: "test/unit/clients/signals.test.ts", title: "SIGALRM has its name and number" },
+  },
+  {
+    name: "a signal has no name in the Python client, which then says that it is none",
+    changes: [{ file: "clients/python/src/berth/_convert.py", from: '    "SIGALRM": 14,\n', to: "" }],
+    test: {
+      file: "test/integration/clients/python.test.ts",
+      title: "passes its tests with the newest grpcio and protobuf that it accepts",
+    },
+  },
 ];

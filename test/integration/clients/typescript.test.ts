@@ -154,7 +154,7 @@ test("names what callers without types get wrong", async () => {
   await expect(sandbox.files.upload("wrong", given(null))).rejects.toThrow(`${data} Null.`);
   await using process = await sandbox.exec(["sleep", "1000"]).start();
   await expect(process.signal(given("INT"))).rejects.toThrow(
-    '"INT" is not a signal: give its number, or SIGHUP,',
+    '"INT" is not a signal: give its number, or a name such as SIGTERM.',
   );
   await process.signal("SIGINT");
   expect(await process.wait()).toMatchObject({ cause: "SIGNALED", signal: 2 });

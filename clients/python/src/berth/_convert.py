@@ -111,23 +111,38 @@ def argv(command: Sequence[str]) -> Sequence[str]:
     return command
 
 
-#: Numbers on Linux, of all signals that other systems number differently, and others that programs handle.
+#: Numbers on Linux, where other systems have others for some.
 _SIGNALS = {
     "SIGHUP": 1,
     "SIGINT": 2,
     "SIGQUIT": 3,
+    "SIGILL": 4,
+    "SIGTRAP": 5,
+    "SIGABRT": 6,
     "SIGBUS": 7,
+    "SIGFPE": 8,
     "SIGKILL": 9,
     "SIGUSR1": 10,
+    "SIGSEGV": 11,
     "SIGUSR2": 12,
+    "SIGPIPE": 13,
+    "SIGALRM": 14,
     "SIGTERM": 15,
+    "SIGSTKFLT": 16,
     "SIGCHLD": 17,
     "SIGCONT": 18,
     "SIGSTOP": 19,
     "SIGTSTP": 20,
+    "SIGTTIN": 21,
+    "SIGTTOU": 22,
     "SIGURG": 23,
+    "SIGXCPU": 24,
+    "SIGXFSZ": 25,
+    "SIGVTALRM": 26,
+    "SIGPROF": 27,
     "SIGWINCH": 28,
     "SIGIO": 29,
+    "SIGPWR": 30,
     "SIGSYS": 31,
 }
 
@@ -138,7 +153,7 @@ def signal_number(given: int | str) -> int:
     if name in _SIGNALS:
         return _SIGNALS[name]
     if isinstance(given, str):
-        raise ValueError(f"{given!r} is not a signal: give its number, or {', '.join(_SIGNALS)}")
+        raise ValueError(f"{given!r} is not a signal: give its number, or a name such as SIGTERM")
     return given
 
 
