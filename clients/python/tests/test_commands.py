@@ -276,6 +276,16 @@ async def test_signals_have_the_names_of_linux(sandbox: AsyncSandbox) -> None:
                 await process.signal("USR1")
 
 
+async def test_every_signal_of_linux_has_its_name(sandbox: AsyncSandbox) -> None:
+    for name, number in (("SIGPIPE", 13), ("SIGALRM", 14), ("SIGXCPU", 24)):
+        async with sandbox.exec(["sleep", "1000"]) as process:
+            try:
+                await process.signal(name)
+            except ValueError as refusal:
+                raise AssertionError(name) from refusal
+            assert (await process.wait()).signal == number
+
+
 async def test_what_cannot_start_says_why(berth: AsyncBerth, sandbox: AsyncSandbox) -> None:
     with pytest.raises(errors.InvalidArgumentError):
         await sandbox.exec("true", working_dir="/no/such/place").wait()
