@@ -693,7 +693,7 @@ export const CLIENT_DEFECTS: readonly Defect[] = [
   {
     name: "a signal has no name in the TypeScript client, which then says that it is none",
     changes: [{ file: "clients/typescript/src/signals.ts", from: "  SIGALRM: 14,\n", to: "" }],
-    test: { file: "test/unit/clients/signals.test.ts", title: "SIGALRM has its name and number" },
+    test: { file: "test/unit/clients/signals.test.ts", title: "%s has its name and number" },
   },
   {
     name: "a signal has no name in the Python client, which then says that it is none",
