@@ -462,6 +462,20 @@ export const SESSION_DEFECTS: readonly Defect[] = [
     },
   },
   {
+    name: "a page's prompt is answered with a part of its default",
+    changes: [
+      {
+        file: "src/sessions/types/browser/dialogs.ts",
+        from: "defaultPrompt: z.string().optional()",
+        to: "defaultPrompt: shortText.optional()",
+      },
+    ],
+    test: {
+      file: "test/integration/sessions/browser.test.ts",
+      title: "dialogs are answered at once, and the result reports them",
+    },
+  },
+  {
     name: "unfinished reports of interpreters take memory without a limit",
     changes: [
       {

@@ -661,6 +661,7 @@ server.serve_forever()`;
       { type: "prompt", message: "name", accepted: true },
     ]);
     expect(await browser.evaluate("answers.slice(1)")).toEqual([true, "Ada"]);
+    expect(await browser.evaluate("prompt('text', 'long '.repeat(1_000)).length")).toBe(5_000);
     await browser.evaluate("onbeforeunload = event => event.preventDefault()");
     await browser.ok("click", { selector: "html" });
     expect((await browser.ok("goto", { url: "about:blank" })).dialogs).toMatchObject([

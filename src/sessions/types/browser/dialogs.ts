@@ -9,7 +9,8 @@ const shortText = z.string().transform((text) => text.slice(0, 1_000).toWellForm
 export const dialogOpening = z.object({
   type: z.enum(["alert", "confirm", "prompt", "beforeunload"]),
   message: shortText,
-  defaultPrompt: shortText.optional(),
+  /** The answer to a prompt. */
+  defaultPrompt: z.string().optional(),
 });
 
 /** Dialogs that pages opened and Berth answered at once. The next result lists them. */
