@@ -7,7 +7,7 @@ import { type DocumentRun, runDocument } from "../support/run-document.ts";
 const GUIDES: Readonly<Record<string, DocumentRun & { readonly writes: readonly string[] }>> = {
   "docs/desktops-and-browsers.md": {
     service: true,
-    writes: ['"name":"xterm"', "[ref=e3]"],
+    writes: ['"name":"xterm"', "[ref=e1]"],
   },
   "docs/how-to/watch-a-desktop.md": {
     service: true,

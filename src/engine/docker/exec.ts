@@ -1,7 +1,7 @@
 import path from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
 import type { Exec, ExecInspectInfo } from "dockerode";
-import { BerthError } from "../../base/errors.ts";
+import { BerthError, hasReason } from "../../base/errors.ts";
 import type { Leftovers } from "../orphaned-pipes.ts";
 import { stdinClosed } from "../pipe-streams.ts";
 import type { OutputSink, SpawnedProcess, SpawnRequest } from "../port.ts";
@@ -106,8 +106,8 @@ export class ExecState implements ProcessState {
   }
 
   /**
-   * Polls the daemon, more often after `outputEnded`. Before that, polls that fail do not count: that the daemon does not
-   * answer, or that the service may open no more files, does not end the process.
+   * Polls the daemon, more often after `outputEnded`. Before that, polls without an answer about the process do not count:
+   * that the daemon fails, or that the service may open no more files, does not end the process.
    */
   async exitCode(outputEnded: Promise<void> | undefined, signal?: AbortSignal): Promise<number> {
     const start = performance.now();
@@ -118,7 +118,7 @@ export class ExecState implements ProcessState {
     for (let checksAfterEnd = 0; ; ) {
       const mayFail = outputEnded !== undefined && !endSeen;
       const state = await this.inspect(signal).catch((error: unknown) => {
-        if (!mayFail || signal?.aborted) throw error;
+        if (!mayFail || !hasReason(error, "ENGINE_UNAVAILABLE")) throw error;
         return undefined;
       });
       if (state?.Running === false && state.ExitCode !== null) return state.ExitCode;

@@ -151,7 +151,7 @@ describe.each(ENGINES)("credentials on $name", ({ name }) => {
 
 test.each([
   ["no JSON", "{", /it is not JSON/],
-  ["a list", "[]", /expected record/],
+  ["a list", "[]", /: is not a map of names to values/],
   ["an unknown key", '{"a.example": {"header": "A", "secret": "token", "extra": 1}}', /a\.example/],
   ["no header", '{"a.example": {"secret": "token"}}', /a\.example\.header/],
   [

@@ -189,6 +189,8 @@ class Files:
             stream = self._transport.stream(self._transport.stubs.files.DownloadFile, request)
             try:
                 while (answer := stream.read()) is not None:
+                    # Old versions of gRPC let calls go on when their channel is closed.
+                    self._transport.check_open()
                     if answer.HasField("header"):
                         file = answer.header.file
                         changed = known is not None and (known.size_bytes, known.modify_time) != (

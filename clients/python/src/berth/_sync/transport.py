@@ -274,6 +274,11 @@ class Transport:
         """Whether `close` was called."""
         return self._closed
 
+    def check_open(self) -> None:
+        """Raises CanceledError if `close` was called."""
+        if self._closed:
+            raise _closed()
+
     def close(self) -> None:
         """Ends what is open, then the connection. Idempotent."""
         self._closed = True

@@ -30,6 +30,11 @@ function tabOf(elements: number, role = "button", nameOf = (id: number) => `n${i
   } as unknown as Tab;
 }
 
+/** How much of the work was done in one turn. Not milliseconds, of which a busy machine takes several times as many. */
+function largestShare(turns: readonly number[]): number {
+  return Math.max(...turns) / turns.reduce((sum, turn) => sum + turn);
+}
+
 test("elements for which a tree has no room are not inspected", async () => {
   const [tab, references] = [tabOf(20_000), new References()];
   const { text, truncated } = await readTree(tab, references, AbortSignal.timeout(20_000));
@@ -72,7 +77,7 @@ test("elements without a line neither hold up the service nor displace reference
   const tab = tabOf(120_000, "generic", () => "");
   const turns = followTurns();
   const blank = await readTree(tab, references, AbortSignal.timeout(60_000));
-  expect(Math.max(...turns())).toBeLessThan(150);
+  expect(largestShare(turns())).toBeLessThan(0.5);
   expect(blank).toEqual({ text: "- document", truncated: false });
   expect(references.get(ref)).toMatchObject({ backendNodeId: 1 });
 });
@@ -91,7 +96,7 @@ test("the elements of a page are looked at in parts, however many there are", as
     new References(),
     AbortSignal.timeout(60_000),
   );
-  expect(Math.max(...turns())).toBeLessThan(150);
+  expect(largestShare(turns())).toBeLessThan(0.5);
   expect(text).toContain("- file");
 });
 
