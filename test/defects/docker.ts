@@ -302,7 +302,7 @@ export const DOCKER_DEFECTS: readonly Defect[] = [
       {
         file: "src/processes/shell/prestarted-shells.ts",
         from: "AbortSignal.any([signal, AbortSignal.timeout(timeoutMs)])",
-        to: "AbortSignal.any([signal, AbortSignal.timeout(timeoutMs + 30_000)])",
+        to: "AbortSignal.any([signal, AbortSignal.timeout(timeoutMs + 90_000)])",
       },
     ],
     test: {

@@ -11,7 +11,8 @@ beforeAll(async () => {
   service = await AttackedService.start();
   expect(await service.freshOutput()).toBe("fine\n");
   // With as many idle shells as attacks leave behind, which stay for a minute.
-  descriptors = await service.descriptorsAfter(4);
+  // SQLite keeps one that copied the log, and uses it for the next copy.
+  descriptors = (await service.descriptorsAfter(4)) + 1;
 });
 afterAll(() => service?.[Symbol.asyncDispose]());
 
