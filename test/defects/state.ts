@@ -5,6 +5,21 @@ const EVENT_LOG = "src/state/event-log.ts";
 /** State that is stored, published and listed. */
 export const STATE_DEFECTS: readonly Defect[] = [
   {
+    name: "a canceled request that succeeds late replaces the answer of its retry",
+    changes: [
+      {
+        file: "src/state/request-log.ts",
+        from: "        if (this.#entries.get(name) !== entry) return;\n        const unstoredBytes",
+        to: "        const unstoredBytes",
+      },
+    ],
+    test: {
+      file: "test/unit/state/request-log.test.ts",
+      title: "and whose canceled work succeeds all the same does not change the answer of the retry",
+      suite: "a caller that goes away",
+    },
+  },
+  {
     name: "a commit waits for the disk until a long log is in the file",
     changes: [
       {
