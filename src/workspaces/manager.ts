@@ -209,9 +209,10 @@ export class WorkspaceManager {
     return workspaces.locked(name, async () => {
       const record = store.find(name);
       if (options.force) {
-        const clearedRefs = record
-          ? await workspaces.delete(record, options)
-          : workspaces.takeFinishedDeletion(name, options.requestId);
+        // First, because a retry must not delete what was created since.
+        const clearedRefs =
+          workspaces.takeFinishedDeletion(name, options.requestId) ??
+          (record && (await workspaces.delete(record, options)));
         if (clearedRefs === undefined) throw workspaceNotFound(name);
         return { workspace: undefined, clearedRefs };
       }

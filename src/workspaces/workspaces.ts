@@ -220,15 +220,17 @@ export class Workspaces {
   }
 
   /**
-   * How many references a workspace had whose deletion is complete, if no caller has received that answer yet or this
-   * request started it. Marks it as answered.
+   * How many references a workspace had whose deletion is complete, if this request started it, or if no caller has
+   * received that answer yet and there is no such workspace again. Marks it as answered.
    */
   takeFinishedDeletion(name: WorkspaceName, requestId: string): number | undefined {
     const { store, time } = this.#parts;
+    const state = store.find(name)?.state;
     const deletion = store.deletion(name);
-    if (deletion === undefined || deletion.timeMs < time.nowMs() - KEEP_DELETIONS_MS) return undefined;
+    if (state === "DELETING" || deletion === undefined) return undefined;
+    if (deletion.timeMs < time.nowMs() - KEEP_DELETIONS_MS) return undefined;
     const isRetry = requestId !== "" && deletion.requestId === requestId;
-    if (deletion.answered && !isRetry) return undefined;
+    if (!isRetry && (deletion.answered || state !== undefined)) return undefined;
     store.answerDeletion(name);
     return deletion.clearedRefs;
   }
