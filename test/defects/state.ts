@@ -5,6 +5,21 @@ const EVENT_LOG = "src/state/event-log.ts";
 /** State that is stored, published and listed. */
 export const STATE_DEFECTS: readonly Defect[] = [
   {
+    name: "a deletion that is repeated after a crash ends a later sandbox with the same id",
+    changes: [
+      {
+        file: "src/sandboxes/manager.ts",
+        from: "    if (subject !== String(record.place)) return;\n",
+        to: "",
+      },
+    ],
+    test: {
+      file: "test/unit/sandboxes/manager.test.ts",
+      title: "repeated, because its answer was lost, does not end a later sandbox with the same id",
+      suite: "delete",
+    },
+  },
+  {
     name: "a canceled request that succeeds late replaces the answer of its retry",
     changes: [
       {
