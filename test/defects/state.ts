@@ -5,6 +5,21 @@ const EVENT_LOG = "src/state/event-log.ts";
 /** State that is stored, published and listed. */
 export const STATE_DEFECTS: readonly Defect[] = [
   {
+    name: "a service on bubblewrap does not say that the containers of an earlier one on Docker run on",
+    changes: [
+      {
+        file: "src/engine/choose.ts",
+        from: "    if (containers() > 0)\n",
+        to: "    if (containers() < 0)\n",
+      },
+    ],
+    test: {
+      file: "test/integration/cli/serve.test.ts",
+      title:
+        "a service that is to run on bubblewrap says which containers an earlier one left, and that they run on",
+    },
+  },
+  {
     name: "a deletion that is repeated after a crash ends a later sandbox with the same id",
     changes: [
       {
