@@ -62,7 +62,8 @@ interface EngineSettings {
  * Docker.
  * @param instance distinguishes this service's containers from others on the same daemon.
  * @param left reads the refs of the sandboxes that an earlier run left. Where some are containers, there is no fallback:
- *   another engine does not see them, so the service would report them as lost.
+ *   another engine does not see them, so the service would report them as lost. If bubblewrap is named, they are, with a
+ *   warning.
  * @throws `ENGINE_UNAVAILABLE` with what is wrong with each engine that was tried.
  */
 export async function chooseEngine(
@@ -82,7 +83,15 @@ export async function chooseEngine(
       ...(await kubernetesOptions(settings, instance, logger)),
       holder: await holderOf(settings.dataDir),
     });
-  if (settings.engine === "bubblewrap") return openBubblewrap(settings, logger);
+  const containers = (): number => left().filter((ref) => !isBubblewrapRef(ref)).length;
+  if (settings.engine === "bubblewrap") {
+    if (containers() > 0)
+      logger.warn(
+        { containers: containers(), instance },
+        "an earlier run left sandboxes in containers, which bubblewrap does not see: they are reported as lost, but run on. Remove them: docker rm -f $(docker ps -aq --filter label=berth.instance=INSTANCE)",
+      );
+    return openBubblewrap(settings, logger);
+  }
   const docker = new DockerEngine(dockerOptions(settings, instance, logger));
   if (settings.engine === "docker") return docker;
   const noDocker = await failureOf(docker.info(signal));
@@ -98,11 +107,10 @@ export async function chooseEngine(
       },
     );
   }
-  const containers = left().filter((ref) => !isBubblewrapRef(ref)).length;
-  if (containers > 0) {
+  if (containers() > 0) {
     throw new BerthError(
       "ENGINE_UNAVAILABLE",
-      `${noDocker.message}\nAn earlier run left sandboxes in containers (${containers}), so bubblewrap does not take Docker's place. To give them up: --engine bubblewrap`,
+      `${noDocker.message}\nAn earlier run left sandboxes in containers (${containers()}), so bubblewrap does not take Docker's place. To give them up: --engine bubblewrap`,
       { cause: noDocker },
     );
   }

@@ -171,6 +171,7 @@ export class Process {
         signal,
       );
       process.#follow(job, lease);
+      process.#limitTime();
       process.#writeStdin(job, stdin, lease);
       return process;
     } catch (error) {
@@ -202,7 +203,11 @@ export class Process {
     if (stdin !== undefined) process.#stdin = new StdinWriter(job, stdin);
     process.#follow(job, lease);
     // Only if it runs: it may have ended by itself, which is then reported.
-    void job.runs.then((runs) => runs && process.abandon());
+    void job.runs.then((runs) => {
+      if (!runs) return;
+      process.#limitTime();
+      process.abandon();
+    });
     return { process, job };
   }
 
@@ -349,10 +354,6 @@ export class Process {
     this.#leader = { pid: job.pid, startTime: job.startTime };
     this.#balance();
     if (this.#ending !== undefined) this.#beginKill(this.#ending);
-    const { clock } = this.#parts;
-    this.#cancelTimeout = clock.setTimer(this.startedAt + this.options.timeoutMs - clock.monotonicMs(), () =>
-      this.stop("TIMED_OUT"),
-    );
     const onSandboxEnd = (): void => {
       this.#ending ??= "SANDBOX_TERMINATED";
       const message = signal.reason instanceof Error ? signal.reason.message : "The sandbox ended.";
@@ -368,6 +369,15 @@ export class Process {
         this.#ending ??= "ENGINE_LOST";
         this.#finish({ exitCode: -1, message: "Its end could not be recorded." });
       });
+  }
+
+  /** Ends it at its timeout, which counts from its start. */
+  #limitTime(): void {
+    if (this.#status !== undefined) return;
+    const { clock } = this.#parts;
+    this.#cancelTimeout = clock.setTimer(this.startedAt + this.options.timeoutMs - clock.monotonicMs(), () =>
+      this.stop("TIMED_OUT"),
+    );
   }
 
   #take(stream: OutputStream, chunk: Buffer): void {

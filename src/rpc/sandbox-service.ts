@@ -168,7 +168,9 @@ export class SandboxHandler implements ServiceImpl<typeof SandboxService> {
     const name = sandboxName(context, request);
     const graceMs = durationToMs("grace", request.grace);
     const key = requestKey(context, request);
-    await requests.run(key, context.signal, () => sandboxes.delete(name, graceMs));
+    await requests.run(key, context.signal, (_signal, progress) =>
+      sandboxes.delete(name, graceMs, undefined, progress),
+    );
     return {};
   }
 

@@ -118,8 +118,8 @@ export class WorkspaceHandler implements ServiceImpl<typeof WorkspaceService> {
     const name = workspaceName(context, request);
     const graceMs = durationToMs("grace", request.grace);
     const key = requestKey(context, request);
-    const view = await this.#parts.requests.run(key, context.signal, () =>
-      this.#parts.ensurer.stop(name, graceMs),
+    const view = await this.#parts.requests.run(key, context.signal, (_signal, progress) =>
+      this.#parts.ensurer.stop(name, graceMs, progress),
     );
     return { workspace: this.#toWire(view) };
   }

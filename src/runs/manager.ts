@@ -80,7 +80,10 @@ export class RunManager {
 
   constructor(parts: RunManagerParts) {
     const { store, writeBehind } = parts;
-    const journal = new RunJournal(store, writeBehind, (runId) => this.catalog.changed(runId));
+    const journal = new RunJournal(store, writeBehind, (runId) => {
+      this.catalog.changed(runId);
+      this.#purge();
+    });
     this.#parts = { ...parts, journal };
     this.#cleanup = new RunCleanup(this.#parts);
     this.#running = parts.running;
@@ -93,6 +96,7 @@ export class RunManager {
    */
   recover(): void {
     const { store, sandboxes } = this.#parts;
+    this.#purge();
     for (const stored of store.unsettled()) {
       if (stored.phase.state !== "RUNNING") {
         void this.#settle(stored.owner, stored.runId);
@@ -139,7 +143,7 @@ export class RunManager {
       const { displacing: onDisplace } = this.catalog;
       return store.add({ run, events: [{ type: "CREATED" }], timeMs, onDisplace }, quota);
     });
-    for (const runId of gone) this.catalog.changed(runId);
+    this.#gone(gone);
     failpoint("run.created");
     return { run, steps: [], messageCount: 0 };
   }
@@ -261,6 +265,7 @@ export class RunManager {
     this.#writeEventually({ run, events: [{ type: "DELETED" }] });
     this.catalog.removing(runId);
     journal.removeEventually(runId);
+    this.#purge();
   }
 
   /** Accepts no more work, and lets no lease expire. Runs continue after the restart if their sandboxes do. */
@@ -354,7 +359,7 @@ export class RunManager {
       return journal.save(whole, adds ? maxBytesPerOwner : undefined);
     });
     // Only now: a full disk may show when the transaction is committed.
-    for (const runId of gone) this.catalog.changed(runId);
+    this.#gone(gone);
     this.#written(whole);
   }
 
@@ -363,6 +368,24 @@ export class RunManager {
     const whole = this.#withEnd(change);
     this.#parts.journal.saveEventually(whole);
     this.#written(whole);
+  }
+
+  /** Wakes the watchers of runs that newer ones displaced. */
+  #gone(runIds: readonly string[]): void {
+    for (const runId of runIds) this.catalog.changed(runId);
+    if (runIds.length > 0) this.#purge();
+  }
+
+  /** Deletes what removed runs left in the database, a part at a time. */
+  #purge(): void {
+    const { store, writeBehind } = this.#parts;
+    let isMore = false;
+    const write = (): void => {
+      isMore = store.purge();
+    };
+    writeBehind.add("removed runs", write, () => {
+      if (isMore && !this.#stopped) this.#purge();
+    });
   }
 
   /** A change with the time, and with the event if it ends its run. */

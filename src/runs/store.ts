@@ -67,9 +67,20 @@ export interface RunQuota {
 
 /** How many events of a run are kept. */
 const KEPT_EVENTS = 1_000;
-/** Most runs that one write removes, and bytes after which it stops, so that it stays short. Later writes remove the rest. */
+/** Most runs that one write removes, so that it stays short. Later writes remove the rest. */
 const MAX_REMOVED = 100;
-const MAX_REMOVED_BYTES = 32 * 1024 * 1024;
+/** The owner of removed runs. No caller can be that. */
+const NOBODY = "";
+/** How many bytes {@link RunStore.purge} deletes at once. */
+const PURGED_BYTES = 2 * 1024 * 1024;
+/** What a row counts there besides its bytes. */
+const ROW_BYTES = 1024;
+/** What runs have besides their records: the table, the column that holds most, and the one that orders rows. */
+const PARTS = [
+  ["run_steps", "record", "step"],
+  ["run_messages", "content", "position"],
+  ["run_events", "record", "sequence"],
+] as const;
 /**
  * How much is read at once of a run's steps, and of its messages. An answer has the steps twice, since the summary
  * repeats them, and clients accept messages of 4 MiB.
@@ -138,11 +149,48 @@ export class RunStore {
     });
   }
 
-  /** Removes a run and everything that belongs to it. */
+  /**
+   * Removes a run: from now on nobody finds it, and nothing of it counts. Everything that belongs to it stays in the
+   * database until {@link purge} deletes it, because deleting megabytes takes tenths of a second.
+   */
   remove(runId: string): void {
     this.#database.transaction(() => {
-      this.#database.prepare("DELETE FROM runs WHERE run_id = ?").run(runId);
+      this.#run("UPDATE run_sizes SET bytes = 0 WHERE run_id = ?", runId);
+      this.#run("DELETE FROM run_sizes WHERE run_id = ?", runId);
+      // Before it has another owner, because settled runs are counted.
+      this.#run("UPDATE runs SET unsettled = 1 WHERE run_id = ?", runId);
+      this.#run("UPDATE runs SET owner = ? WHERE run_id = ?", NOBODY, runId);
     });
+  }
+
+  /** Deletes a part of what removed runs left. Returns whether there is more. */
+  purge(): boolean {
+    return this.#database.transaction(() => {
+      const runs = this.#database.prepare("SELECT run_id FROM runs WHERE owner = ? LIMIT 1");
+      for (let left = PURGED_BYTES; left > 0; left -= ROW_BYTES) {
+        const runId = runs.get(NOBODY)?.run_id;
+        if (runId === undefined) return false;
+        for (const part of PARTS) left -= this.#purgePart(String(runId), part, left);
+        if (left > 0) this.#run("DELETE FROM runs WHERE run_id = ?", String(runId));
+      }
+      return true;
+    });
+  }
+
+  /** Deletes rows of a run until they have as many bytes. Returns how many they had. */
+  #purgePart(runId: string, [table, column, key]: (typeof PARTS)[number], bytes: number): number {
+    let purged = 0;
+    const rows = this.#database.prepare(
+      `SELECT ${key} AS key, octet_length(${column}) AS bytes FROM ${table} WHERE run_id = ? ORDER BY ${key}`,
+    );
+    const keys: number[] = [];
+    for (const row of rows.iterate(runId)) {
+      if (purged >= bytes) break;
+      keys.push(Number(row.key));
+      purged += Number(row.bytes) + ROW_BYTES;
+    }
+    for (const each of keys) this.#run(`DELETE FROM ${table} WHERE run_id = ? AND ${key} = ?`, runId, each);
+    return purged;
   }
 
   /** Newest first. Fewer than `limit` if they are large. */
@@ -193,8 +241,8 @@ export class RunStore {
   /** Runs of all owners that are RUNNING, or whose sandbox must still be cleaned up. */
   unsettled(): Run[] {
     return this.#database
-      .prepare("SELECT record FROM runs WHERE unsettled = 1 ORDER BY position")
-      .all()
+      .prepare("SELECT record FROM runs WHERE unsettled = 1 AND owner <> ? ORDER BY position")
+      .all(NOBODY)
       .map((row) => this.#record<Run>(row));
   }
 
@@ -271,9 +319,14 @@ export class RunStore {
       .map(eventOf);
   }
 
-  /** Sequence of the newest event. 0: there is none. */
+  /** Sequence of the newest event. 0: there is none, or the run was removed. */
   newestEvent(runId: string): number {
-    return this.#number("SELECT max(sequence) AS number FROM run_events WHERE run_id = ?", runId);
+    return this.#number(
+      `SELECT sequence AS number FROM run_events
+       WHERE run_id = ?1 AND NOT EXISTS (SELECT 1 FROM runs WHERE run_id = ?1 AND owner = '${NOBODY}')
+       ORDER BY sequence DESC LIMIT 1`,
+      runId,
+    );
   }
 
   /** Removes an owner's oldest runs, except the given one, until all fit or enough are removed for one write. */
@@ -281,10 +334,9 @@ export class RunStore {
     const { run } = change;
     const { owner, runId } = run;
     const removed: string[] = [];
-    const before = this.#bytesOf(owner);
     while (removed.length < MAX_REMOVED) {
       const bytes = this.#bytesOf(owner);
-      if (bytes <= maxBytes || before - bytes >= MAX_REMOVED_BYTES) break;
+      if (bytes <= maxBytes) break;
       const oldest = this.#database
         .prepare(
           "SELECT run_id FROM runs WHERE owner = ? AND unsettled = 0 AND run_id <> ? ORDER BY position LIMIT 1",
@@ -303,7 +355,7 @@ export class RunStore {
 
   #displace(runId: string, { onDisplace }: RunChange): void {
     onDisplace?.(runId);
-    this.#run("DELETE FROM runs WHERE run_id = ?", runId);
+    this.remove(runId);
   }
 
   #bytesOf(owner: string): number {

@@ -6,6 +6,7 @@ import type { Logger } from "../base/logger.ts";
 import { type Slice, type Sliced, WHOLE } from "../base/ordered-index.ts";
 import type { EgressManager } from "../egress/manager.ts";
 import type { Engine, WaitingSandbox } from "../engine/port.ts";
+import { NO_PROGRESS, type RequestProgress } from "../state/request-log.ts";
 import type { ServiceTime } from "../state/service-time.ts";
 import { Capacity } from "./capacity.ts";
 import { type CreateOptions, SandboxCreator } from "./create.ts";
@@ -296,15 +297,24 @@ export class SandboxManager {
    * during the grace; then their leases are aborted with `SANDBOX_DELETED`. A deletion continues when its caller
    * leaves.
    * @param message why, as a sentence. Default: because its owner wants that.
+   * @param progress of the request to delete it, which does not end a later sandbox with the same id.
    */
   async delete(
     name: SandboxName,
     graceMs: number = this.#settings.deleteGraceMs,
     message: string = DELETED,
+    progress: RequestProgress = NO_PROGRESS,
   ): Promise<void> {
     const record = this.#registry.get(name.owner, name.sandboxId);
     if (record === undefined || !record.live) return;
+    const { subject = String(record.place) } = progress;
+    if (subject !== String(record.place)) return;
     assertGeneration(record, name);
+    try {
+      progress.begin(subject);
+    } catch {
+      // A sandbox ends even if nothing can be stored.
+    }
     await this.#deleter.end(record, { cause: "DELETED", message, graceMs });
   }
 

@@ -199,10 +199,10 @@ export class RequestLog {
       (answer) => {
         entry.settled = true;
         failpoint("request.done");
-        const isCurrent = this.#entries.get(name) === entry;
+        // Otherwise it was canceled, and what a retry of it did counts.
+        if (this.#entries.get(name) !== entry) return;
         const unstoredBytes = this.#keep({ ...key, subject: stored, expiresAt }, answer);
         failpoint("request.kept");
-        if (!isCurrent) return;
         if (unstoredBytes === 0) this.#entries.delete(name);
         else this.#holdUnstored(key.owner, name, unstoredBytes);
       },

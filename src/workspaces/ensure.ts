@@ -6,6 +6,7 @@ import type { EngineMonitor } from "../sandboxes/engine-monitor.ts";
 import type { SandboxManager } from "../sandboxes/manager.ts";
 import type { SandboxSpec, SandboxView } from "../sandboxes/sandbox.ts";
 import type { RequestedSpec } from "../sandboxes/spec.ts";
+import type { RequestProgress } from "../state/request-log.ts";
 import { mountsShared } from "./mounts.ts";
 import type { WorkspaceQuota } from "./quota.ts";
 import type { WorkspaceSandboxes } from "./sandboxes.ts";
@@ -80,13 +81,13 @@ export class WorkspaceEnsurer {
   }
 
   /** Deletes the workspace's sandbox. The directory and the references stay. @throws `WORKSPACE_NOT_FOUND`. */
-  stop(name: WorkspaceName, graceMs: number | undefined): Promise<WorkspaceView> {
+  stop(name: WorkspaceName, graceMs: number | undefined, progress?: RequestProgress): Promise<WorkspaceView> {
     const { workspaces, users, sandboxes, store, clock } = this.#parts;
     return workspaces.locked(name, async () => {
       const record = workspaces.find(name);
       const current = users.current(record);
       if (current !== undefined) {
-        await sandboxes.delete(current, graceMs);
+        await sandboxes.delete(current, graceMs, undefined, progress);
         try {
           store.setSandbox(name, record.sandboxId, clock.wallMs());
         } catch (error) {

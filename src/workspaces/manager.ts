@@ -101,9 +101,10 @@ export class WorkspaceManager {
         .locked(record, async () => {
           if (this.#stopped) return;
           const known = store.find(record);
-          if (known?.state === "DELETING" || known?.state === "FORKING")
-            await workspaces.finishDeletion(known, 0);
-          else if (known?.state === "CREATING") await workspaces.make(known);
+          // A call may have finished it, and created another.
+          if (known?.number !== record.number || known.state === "ACTIVE") return;
+          if (known.state === "CREATING") await workspaces.make(known);
+          else await workspaces.finishDeletion(known, 0);
         })
         .catch((error: unknown) => {
           const { workspaceId } = record;
@@ -174,9 +175,9 @@ export class WorkspaceManager {
       const name = { owner, workspaceId };
       // Check again: the problem may be gone.
       const problem = problems[index] && (await storage.problemOf(name));
-      // It may have been deleted meanwhile, or still be a fork in progress.
+      // It may have been deleted meanwhile, or still be filled by a fork or an import.
       const state = store.find(name)?.state;
-      const goes = state === "DELETING" || state === "FORKING";
+      const goes = state !== undefined && state !== "ACTIVE" && state !== "CREATING";
       const message = goes ? workspaces.deletionProblemOf(name) : problem;
       if (state === "ACTIVE" && message === undefined) found.push(workspaces.view(name));
       else if ((state === "ACTIVE" || goes) && message !== undefined)
@@ -208,9 +209,10 @@ export class WorkspaceManager {
     return workspaces.locked(name, async () => {
       const record = store.find(name);
       if (options.force) {
-        const clearedRefs = record
-          ? await workspaces.delete(record, options)
-          : workspaces.takeFinishedDeletion(name, options.requestId);
+        // First, because a retry must not delete what was created since.
+        const clearedRefs =
+          workspaces.takeFinishedDeletion(name, options.requestId) ??
+          (record && (await workspaces.delete(record, options)));
         if (clearedRefs === undefined) throw workspaceNotFound(name);
         return { workspace: undefined, clearedRefs };
       }
@@ -250,13 +252,9 @@ export class WorkspaceManager {
     chunks: AsyncIterable<Uint8Array>,
     options: { readonly replace: boolean; readonly signal: AbortSignal },
   ): Promise<Imported> {
-    const { workspaces, store, transfers, logger } = this.#parts;
+    const { workspaces, transfers, logger } = this.#parts;
     using _ = transfers.stream(name.owner);
-    const record = await workspaces.locked(name, async () => {
-      // If another import is creating it, it stays, whether that import succeeds or not.
-      const isBegun = store.find(name)?.state === "CREATING";
-      return isBegun ? (await workspaces.make(name)).record : workspaces.begin(name);
-    });
+    const record = await workspaces.locked(name, () => workspaces.makeForImport(name));
     try {
       return await this.#import(record, chunks, options);
     } catch (error) {
@@ -287,7 +285,7 @@ export class WorkspaceManager {
       return await workspaces.locked(record, async () => {
         throwIfAborted(signal);
         const now = store.find(record);
-        const isNew = now?.number === record.number && now.state === "CREATING";
+        const isNew = now?.number === record.number && now.state === "IMPORTING";
         const place = isNew ? now : await workspaces.findWhole(record);
         if (replace) {
           await mounts.closed(record, async () => {

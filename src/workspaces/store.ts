@@ -10,10 +10,10 @@ export interface WorkspaceRecord extends WorkspaceName {
   /** Which directory of its volume is the current one. */
   readonly tree: number;
   /**
-   * CREATING: its directory may not exist yet. FORKING: it is being filled, and is removed unless that completes.
-   * DELETING: it is being removed, and its references are already gone.
+   * CREATING: its directory may not exist yet. FORKING, IMPORTING: it is being filled, and is removed unless that
+   * completes. DELETING: it is being removed, and its references are already gone.
    */
-  readonly state: "CREATING" | "FORKING" | "ACTIVE" | "DELETING";
+  readonly state: "CREATING" | "FORKING" | "IMPORTING" | "ACTIVE" | "DELETING";
   /** The last sandbox that was created for it, which may have ended. Empty: none. */
   readonly sandboxId: string;
   readonly sizeBytes: number | undefined;
@@ -179,7 +179,12 @@ export class WorkspaceStore {
     });
   }
 
-  /** Records that its directory exists. */
+  /** Records that its directory exists, and that an import is about to fill it. */
+  setImporting(name: WorkspaceName): void {
+    this.#update(name, "state = 'IMPORTING'");
+  }
+
+  /** Records that its directory exists, with everything that belongs in it. */
   activate(name: WorkspaceName): void {
     this.#update(name, "state = 'ACTIVE'");
   }

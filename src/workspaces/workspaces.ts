@@ -84,17 +84,32 @@ export class Workspaces {
 
   /** Creates it unless it exists. Call with its lock held. @throws `WORKSPACE_BROKEN`, `NO_SPACE`. */
   async make(name: WorkspaceName): Promise<{ readonly record: WorkspaceRecord; readonly created: boolean }> {
-    const record = await this.begin(name);
+    const record = await this.#begin(name);
     if (record.state === "ACTIVE") return { record, created: false };
     this.#parts.store.activate(name);
     return { record: { ...record, state: "ACTIVE" }, created: true };
   }
 
   /**
-   * Like {@link make}, but a new workspace stays in CREATING, so that it is not found, until somebody activates it. Without
-   * that, {@link giveUp} removes it.
+   * Like {@link make}, but a new workspace is in IMPORTING, so that it is not found, until somebody activates it. Without
+   * that, {@link giveUp} or the next start removes it.
    */
-  async begin(name: WorkspaceName): Promise<WorkspaceRecord> {
+  async makeForImport(name: WorkspaceName): Promise<WorkspaceRecord> {
+    // If another import is creating it, it stays, whether that import succeeds or not.
+    if (this.#parts.store.find(name)?.state === "IMPORTING") return (await this.make(name)).record;
+    const record = await this.#begin(name);
+    if (record.state === "ACTIVE") return record;
+    try {
+      this.#parts.store.setImporting(name);
+    } catch (error) {
+      await this.finishDeletion(record, 0);
+      throw error;
+    }
+    return { ...record, state: "IMPORTING" };
+  }
+
+  /** Creates its record, in CREATING, and its directory, unless it exists. */
+  async #begin(name: WorkspaceName): Promise<WorkspaceRecord> {
     const { store, storage, mounts, clock } = this.#parts;
     let known = store.find(name);
     if (known?.state === "ACTIVE") return this.findWhole(name);
@@ -114,10 +129,10 @@ export class Workspaces {
     return record;
   }
 
-  /** Removes a workspace that {@link begin} created, if nobody has activated it. Call with its lock held. */
+  /** Removes a workspace that {@link makeForImport} created, if nobody has activated it. Call with its lock held. */
   async giveUp({ number, ...name }: WorkspaceRecord): Promise<void> {
     const now = this.#parts.store.find(name);
-    if (now?.number === number && now.state === "CREATING") await this.finishDeletion(now, 0);
+    if (now?.number === number && now.state === "IMPORTING") await this.finishDeletion(now, 0);
   }
 
   /** What clients see of it now. */
@@ -205,15 +220,17 @@ export class Workspaces {
   }
 
   /**
-   * How many references a workspace had whose deletion is complete, if no caller has received that answer yet or this
-   * request started it. Marks it as answered.
+   * How many references a workspace had whose deletion is complete, if this request started it, or if no caller has
+   * received that answer yet and there is no such workspace again. Marks it as answered.
    */
   takeFinishedDeletion(name: WorkspaceName, requestId: string): number | undefined {
     const { store, time } = this.#parts;
+    const state = store.find(name)?.state;
     const deletion = store.deletion(name);
-    if (deletion === undefined || deletion.timeMs < time.nowMs() - KEEP_DELETIONS_MS) return undefined;
+    if (state === "DELETING" || deletion === undefined) return undefined;
+    if (deletion.timeMs < time.nowMs() - KEEP_DELETIONS_MS) return undefined;
     const isRetry = requestId !== "" && deletion.requestId === requestId;
-    if (deletion.answered && !isRetry) return undefined;
+    if (!isRetry && (deletion.answered || state !== undefined)) return undefined;
     store.answerDeletion(name);
     return deletion.clearedRefs;
   }

@@ -9,6 +9,20 @@ const LIMIT = "test/integration/processes/process-limit.test.ts";
 /** Of commands: their places, their lanes, what is kept of them. */
 export const PROCESS_DEFECTS: readonly Defect[] = [
   {
+    name: "a command that ended while no service was there has timed out if it is found late",
+    changes: [
+      {
+        file: "src/processes/process.ts",
+        from: "    void job.runs.then((runs) => {\n      if (!runs) return;\n      process.#limitTime();\n",
+        to: "    process.#limitTime();\n    void job.runs.then((runs) => {\n      if (!runs) return;\n",
+      },
+    ],
+    test: {
+      file: "test/unit/processes/recover.test.ts",
+      title: "a process that is found after its timeout ends as its pipes say, or at once if it still runs",
+    },
+  },
+  {
     name: "what running calls of RunCommand collect has no limit together",
     changes: [
       {

@@ -7,6 +7,20 @@ const AGENTS = "test/integration/clients/agents.test.ts";
 /** What runs did to callers. */
 export const RUN_DEFECTS: readonly Defect[] = [
   {
+    name: "the steps and messages of a removed run are deleted in one turn of the event loop",
+    changes: [
+      {
+        file: "src/runs/store.ts",
+        from: "const PURGED_BYTES = 2 * 1024 * 1024;",
+        to: "const PURGED_BYTES = Number.POSITIVE_INFINITY;",
+      },
+    ],
+    test: {
+      file: "test/unit/runs/store.test.ts",
+      title: "what removed runs leave is deleted a part at a time, and nobody finds it meanwhile",
+    },
+  },
+  {
     name: "a run with long steps and messages blocks the service, and its answer has 200 MB",
     changes: [{ file: "src/runs/store.ts", from: "      if (bytes >= MAX_DETAIL_BYTES) break;\n", to: "" }],
     test: {

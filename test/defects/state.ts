@@ -5,6 +5,51 @@ const EVENT_LOG = "src/state/event-log.ts";
 /** State that is stored, published and listed. */
 export const STATE_DEFECTS: readonly Defect[] = [
   {
+    name: "a service on bubblewrap does not say that the containers of an earlier one on Docker run on",
+    changes: [
+      {
+        file: "src/engine/choose.ts",
+        from: "    if (containers() > 0)\n",
+        to: "    if (containers() < 0)\n",
+      },
+    ],
+    test: {
+      file: "test/integration/cli/serve.test.ts",
+      title:
+        "a service that is to run on bubblewrap says which containers an earlier one left, and that they run on",
+    },
+  },
+  {
+    name: "a deletion that is repeated after a crash ends a later sandbox with the same id",
+    changes: [
+      {
+        file: "src/sandboxes/manager.ts",
+        from: "    if (subject !== String(record.place)) return;\n",
+        to: "",
+      },
+    ],
+    test: {
+      file: "test/unit/sandboxes/manager.test.ts",
+      title: "repeated, because its answer was lost, does not end a later sandbox with the same id",
+      suite: "delete",
+    },
+  },
+  {
+    name: "a canceled request that succeeds late replaces the answer of its retry",
+    changes: [
+      {
+        file: "src/state/request-log.ts",
+        from: "        if (this.#entries.get(name) !== entry) return;\n        const unstoredBytes",
+        to: "        const unstoredBytes",
+      },
+    ],
+    test: {
+      file: "test/unit/state/request-log.test.ts",
+      title: "and whose canceled work succeeds all the same does not change the answer of the retry",
+      suite: "a caller that goes away",
+    },
+  },
+  {
     name: "a commit waits for the disk until a long log is in the file",
     changes: [
       {

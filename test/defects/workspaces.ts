@@ -16,6 +16,35 @@ const IMPORTS = "test/integration/workspaces/imports.test.ts";
 /** Those of the original WorkspaceManager, and those that Berth's own had. */
 export const WORKSPACE_DEFECTS: readonly Defect[] = [
   {
+    name: "a cleanup that is repeated after a crash deletes the workspace that was created since",
+    changes: [
+      {
+        file: "src/workspaces/workspaces.ts",
+        from: "if (!isRetry && (deletion.answered || state !== undefined)) return undefined;",
+        to: "if (state !== undefined || (!isRetry && deletion.answered)) return undefined;",
+      },
+    ],
+    test: {
+      file: "test/integration/workspaces/deletions.test.ts",
+      title:
+        "a cleanup that is repeated, because its answer was lost, does not delete what was created since",
+    },
+  },
+  {
+    name: "an import that the end of the service interrupts leaves a workspace with a part of its files",
+    changes: [
+      {
+        file: "src/workspaces/manager.ts",
+        from: 'if (known.state === "CREATING") await',
+        to: 'if (known.state !== "DELETING") await',
+      },
+    ],
+    test: {
+      file: "test/integration/workspaces/imports.test.ts",
+      title: "an import that the end of the service interrupts leaves no workspace, and no part of its files",
+    },
+  },
+  {
     name: "a data directory that is a symbolic link has no workspaces",
     changes: [
       {

@@ -433,3 +433,15 @@ test("where containers are left, bubblewrap does not take the place of a Docker 
   await bubblewrap.stop("SIGKILL");
   expect(await again(bubblewrap, ...away)).toContain("engine bubblewrap");
 });
+
+test("a service that is to run on bubblewrap says which containers an earlier one left, and that they run on", async () => {
+  const docker = await serve();
+  await docker.runHere(["create"]);
+  await docker.stop("SIGKILL");
+  const bubblewrap = await docker.again(["--engine", "bubblewrap"]);
+  services.push(bubblewrap);
+  const { stderr } = await bubblewrap.stop();
+  expect(await containersOf(docker.instance)).toHaveLength(1);
+  expect(stderr).toContain(`"containers":1,"instance":"${docker.instance}"`);
+  expect(stderr).toContain("reported as lost, but run on");
+});

@@ -1,3 +1,4 @@
+import { createHash } from "node:crypto";
 import { mkdir, mkdtemp, readdir, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import path from "node:path";
@@ -109,4 +110,27 @@ test("of two imports into a new workspace, one succeeds whatever the other does"
   await expect(workspaces.import(NAME, broken(other), options)).rejects.toMatchObject({ reason: "CANCELED" });
   const { path: place } = await workspaces.get(NAME, { measure: false, signal: never });
   expect(await readdir(place)).toEqual(["other"]);
+});
+
+test("an import that the end of the service interrupts leaves no workspace, and no part of its files", async () => {
+  const directory = await newDirectory();
+  const first = await openWorkspaces(directory);
+  const options = { replace: false, signal: never };
+  const hash = createHash("sha256").update(NAME.workspaceId).digest("hex");
+  const killed = async () => {
+    // As if a part of the files was in place.
+    await writeFile(path.join(directory, "workspaces", hash, "part"), "");
+    await first.close();
+  };
+  await expect(first.workspaces.import(NAME, broken(killed), options)).rejects.toMatchObject({
+    reason: "CANCELED",
+  });
+
+  const second = await openWorkspaces(directory);
+  onTestFinished(second.close);
+  const get = () => second.workspaces.get(NAME, { measure: false, signal: never });
+  await expect(get()).rejects.toMatchObject({ reason: "WORKSPACE_NOT_FOUND" });
+  expect((await second.workspaces.list(OWNER, "", 10)).broken).toEqual([]);
+  await second.workspaces.import(NAME, Readable.from([makeTar([{ name: "whole" }])]), options);
+  expect(await readdir((await get()).path)).toEqual(["whole"]);
 });

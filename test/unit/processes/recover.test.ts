@@ -135,6 +135,23 @@ describe("after the service was killed", () => {
     });
   });
 
+  test("a process that is found after its timeout ends as its pipes say, or at once if it still runs", async () => {
+    const bench = await ProcessBench.start();
+    const ended = await bench.exec({ ...DETACHED, timeoutMs: 60_000 });
+    const endedJob = bench.job;
+    const running = await bench.exec({ ...DETACHED, timeoutMs: 60_000 });
+    await bench.clock.advance(1_000);
+    await bench.kill();
+    endedJob.exit(5);
+    await bench.clock.advance(120_000);
+    await bench.begin();
+    await bench.clock.advance(0);
+    const statusOf = (processId: string) => bench.processes.get(OWNER, processId).status;
+    expect(statusOf(ended.processId)).toMatchObject({ cause: "EXITED", exitCode: 5 });
+    expect(endedJob.signals).toEqual([]);
+    expect(statusOf(running.processId)).toMatchObject({ cause: "TIMED_OUT", exitCode: 143 });
+  });
+
   test("a process whose sandbox is gone is lost", async () => {
     const bench = await ProcessBench.start();
     const { processId } = await bench.exec(DETACHED);

@@ -152,10 +152,11 @@ export class ProcessBench {
       giveUp: ({ ref }, why, options) => manager.giveUp(ref, why, options),
     });
     engine.recover = async (left) => {
+      // An engine takes its time to read the pipes, and timers fire meanwhile.
+      await clock.advance(0);
       const found = left.map(({ handle, sink }) =>
         this.runner.jobs.find((job) => job.trace.handle === handle)?.reattach(sink),
       );
-      // An engine takes its time to read the pipes.
       await settled();
       return found;
     };

@@ -493,6 +493,7 @@ test("an owner's newest runs are kept, and no run that is RUNNING is dropped", a
   for (let i = 0; i < 10; i++) {
     const run = bench.runs.create(OWNER, { ...RUN_SETTINGS, name: String(i) }).run;
     bench.store.runs.remove(run.runId);
+    bench.store.runs.purge();
     bench.store.runs.add({ run, events: [], timeMs: 0 }, { runs: 3, bytes: 2 ** 29 });
   }
   const { runs } = bench.runs.catalog.list(OWNER, { states: new Set(), limit: 100, before: undefined });
@@ -690,6 +691,27 @@ test("a watcher of a run that is dropped for newer ones gets its history, and th
     for (let i = 0; i < 10_000; i++) create(bench);
   });
   expect(await Promise.race([end, settled().then(() => "still watching")])).toEqual({ done: true });
+});
+
+test("what a removed run leaves in the database is deleted soon, also if the service is killed before that", async () => {
+  const bench = await RunBench.start();
+  const removed = async (): Promise<string> => {
+    const runId = await running(bench, { sandbox: { kind: "none" } });
+    await finish(bench, runId, { result: "x".repeat(16 * 1024) });
+    await bench.runs.delete(OWNER, runId);
+    expect(bench.store.runs.get(OWNER, runId)).toBeUndefined();
+    expect(bench.store.runs.steps(runId)).toHaveLength(1);
+    return runId;
+  };
+  const first = await removed();
+  await bench.clock.advance(1_000);
+  expect(bench.store.runs.steps(first)).toEqual([]);
+  const second = await removed();
+  await bench.restart();
+  expect(bench.store.runs.steps(second)).toHaveLength(1);
+  await bench.clock.advance(1_000);
+  expect(bench.store.runs.steps(second)).toEqual([]);
+  expect(bench.store.runs.purge()).toBe(false);
 });
 
 test("whatever happens concurrently, nothing is left in the end", async () => {

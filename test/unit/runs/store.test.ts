@@ -229,27 +229,57 @@ function change(store: RunStore): void {
 test("the bytes of an owner's runs are counted, whatever comes and goes", () => {
   const { database, store } = newStore();
   change(store);
-  expect(Object.keys(sizes(database))).toEqual(["another", "me"]);
-  expect(countedSizes(database)).toEqual(sizes(database));
+  const { "": removed, ...left } = sizes(database);
+  expect(removed).toBeGreaterThan(0);
+  expect(Object.keys(left)).toEqual(["another", "me"]);
+  expect(countedSizes(database)).toEqual(left);
+  while (store.purge());
+  expect(sizes(database)).toEqual(left);
+  expect(countedSizes(database)).toEqual(left);
 });
 
-test("one write removes only some of the bytes that exceed the quota, and later ones the rest", () => {
-  const { store, numbers } = newStore();
-  const maxBytes = 15 * 2 ** 20;
-  const content = "x".repeat(8 * 2 ** 20);
-  for (let number = 0; number < 8; number++) {
+test("what removed runs leave is deleted a part at a time, and nobody finds it meanwhile", () => {
+  const { database, store, numbers } = newStore();
+  const maxBytes = 8 * 2 ** 20;
+  const [content, result] = ["x".repeat(256 * 1024), "x".repeat(16 * 1024)];
+  for (let number = 0; number < 4; number++) {
     const run = newRun(number);
-    store.add({ run, events: [], timeMs: 0 }, { runs: KEEP, bytes: BYTES });
-    store.save({ run, events: [], timeMs: 0, addMessages: [{ role: "USER", content }] });
+    store.add({ run, events: [{ type: "CREATED" }], timeMs: 0 }, { runs: KEEP, bytes: BYTES });
+    const step = {
+      step: 0,
+      result,
+      outcome: "CONTINUE",
+      stuck: false,
+      startTimeMs: 0,
+      endTimeMs: 0,
+    } as const;
+    for (let each = 0; each < 8; each++) {
+      const addStep = { ...step, step: each };
+      const events = [{ type: "STEP_REPORTED", step: addStep } as const];
+      store.save({ run, events, timeMs: 0, addStep, addMessages: [{ role: "USER", content }] });
+    }
   }
-  const run = newRun(8);
-  const removed: number[] = [
-    store.add({ run, events: [], timeMs: 0 }, { runs: KEEP, bytes: maxBytes }).length,
-  ];
-  for (let write = 0; write < 10; write++)
-    removed.push(store.save({ run, events: [], timeMs: 0 }, maxBytes).length);
-  expect(Math.max(...removed)).toBeLessThan(5);
-  expect(numbers()).toEqual([8, 7]);
+  const left = () => Object.values(sizes(database)).reduce((sum, bytes) => sum + bytes, 0);
+  const before = left();
+  expect(store.save({ run: newRun(3), events: [], timeMs: 0 }, maxBytes)).toHaveLength(2);
+  store.remove(newRun(2).runId);
+  expect(left()).toBe(before);
+  expect(numbers()).toEqual([3]);
+  expect(store.get("me", newRun(0).runId)).toBeUndefined();
+  expect(store.newestEvent(newRun(0).runId)).toBe(0);
+  expect(store.unsettled()).toEqual([]);
+
+  const purged: number[] = [];
+  for (let last = left(), more = true; more; last = left()) {
+    more = store.purge();
+    purged.push(last - left());
+  }
+  expect(purged.length).toBeGreaterThan(3);
+  expect(Math.max(...purged)).toBeLessThan(3 * 2 ** 20);
+  expect(numbers()).toEqual([3]);
+  expect(Object.keys(sizes(database))).toEqual(["me"]);
+  expect(countedSizes(database)).toEqual(sizes(database));
+  expect(store.messageCount(newRun(3).runId)).toBe(8);
 });
 
 test("runs of a database from before their bytes were counted are counted", () => {
@@ -272,7 +302,9 @@ test("runs of a database from before their bytes were counted are counted", () =
   }
   migrate(database);
   expect(countedSizes(database)).toEqual(sizes(database));
-  new RunStore(database).remove("run_3");
+  const store = new RunStore(database);
+  store.remove("run_3");
+  store.purge();
   expect(countedSizes(database)).toEqual(sizes(database));
 });
 

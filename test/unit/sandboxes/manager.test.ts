@@ -129,6 +129,28 @@ describe("create", () => {
 });
 
 describe("delete", () => {
+  test("repeated, because its answer was lost, does not end a later sandbox with the same id", async () => {
+    const { manager } = await newManager();
+    let subject: string | undefined;
+    const request = () => ({
+      subject,
+      begin: (next: string) => {
+        subject = next;
+      },
+    });
+    const make = () => manager.create(OWNER, {}, { sandboxId: "x", signal: never });
+    const state = () => manager.get(named("x")).state;
+    await make();
+    const other = request();
+    await manager.delete(named("x"), 0, undefined, request());
+    expect(state()).toBe("TERMINATED");
+    await make();
+    await manager.delete(named("x"), 0, undefined, request());
+    expect(state()).toBe("RUNNING");
+    await manager.delete(named("x"), 0, undefined, other);
+    expect(state()).toBe("TERMINATED");
+  });
+
   test("waits for operations up to its grace, then ends them", async () => {
     const { manager, clock, engine } = await newManager();
     await manager.create(OWNER, {}, { sandboxId: "x", signal: never });

@@ -143,6 +143,19 @@ describe("a caller that goes away", () => {
     expect(await log.run(key("a"), never, count)).toBe(1);
   });
 
+  test("and whose canceled work succeeds all the same does not change the answer of the retry", async () => {
+    const { log, count } = newLog();
+    const leaving = new AbortController();
+    const late = Promise.withResolvers<number>();
+    const first = log.run(key("a"), leaving.signal, () => late.promise, { endsWithCallers: true });
+    leaving.abort();
+    await expect(first).rejects.toMatchObject({ reason: "CANCELED" });
+    expect(await log.run(key("a"), never, count)).toBe(1);
+    late.resolve(2);
+    await settled();
+    expect(await log.run(key("a"), never, count)).toBe(1);
+  });
+
   test("before it began runs nothing", async () => {
     const { log, count, runs } = newLog();
     await expect(log.run(key("a"), AbortSignal.abort(), count)).rejects.toMatchObject({ reason: "CANCELED" });
