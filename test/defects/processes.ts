@@ -761,4 +761,18 @@ export const PROCESS_DEFECTS: readonly Defect[] = [
       title: "a lane that dies while it is checked from outside leaves its place to the next",
     },
   },
+  {
+    name: "a signal that a command handles ends the shell around it",
+    changes: [
+      {
+        file: "src/processes/shell/script.ts",
+        from: `\`trap : \${ENDING_SIGNALS.join(" ")}\``,
+        to: `"trap : HUP INT QUIT USR1 USR2 PIPE ALRM TERM"`,
+      },
+    ],
+    test: {
+      file: "test/integration/processes/exec/ends.test.ts",
+      title: "a command that handles a signal continues, whichever signal and shell",
+    },
+  },
 ];

@@ -25,8 +25,18 @@ export function parseLeader(text: string): LeaderId {
 // A shell ends with the exit code of its last job: if output holds up the markers, the engine may report the shell's end
 // before they arrive.
 
-/** Lets a shell survive a signal to its process group. */
-const SURVIVE_SIGNALS = "trap : HUP INT QUIT USR1 USR2 PIPE ALRM TERM";
+/**
+ * The signals that end a process which does not handle them, by number, because shells name them differently. Without
+ * SIGILL, SIGBUS, SIGFPE and SIGSEGV: a shell that survived its own fault would repeat it for ever.
+ */
+const ENDING_SIGNALS = [
+  ...[1, 2, 3, 5, 6, 10, 12, 13, 14, 15, 16, 24, 25, 26, 27, 29, 30, 31],
+  // The real-time signals.
+  ...Array.from({ length: 31 }, (_, index) => 34 + index),
+];
+
+/** Lets a shell survive a signal to its process group, which its job may handle. */
+const SURVIVE_SIGNALS = `trap : ${ENDING_SIGNALS.join(" ")}`;
 
 /**
  * A lane's shell keeps the engine's pipes as descriptors 3 and 4, and /dev/null as 5. Its stdout stays as it is,
