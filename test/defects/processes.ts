@@ -775,4 +775,18 @@ export const PROCESS_DEFECTS: readonly Defect[] = [
       title: "a command that handles a signal continues, whichever signal and shell",
     },
   },
+  {
+    name: "a terminal's shell that ends before its command fails as a closed stdin",
+    changes: [
+      {
+        file: "src/processes/shell/plain-job.ts",
+        from: 'if (terminal) spawned.writeStdin(Buffer.from("\\n")).catch(() => {});',
+        to: 'if (terminal) await spawned.writeStdin(Buffer.from("\\n"));',
+      },
+    ],
+    test: {
+      file: "test/unit/processes/shell/plain-job.test.ts",
+      title: "a shell with a terminal that ends before its job fails as a shell that has ended",
+    },
+  },
 ];
