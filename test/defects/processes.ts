@@ -789,4 +789,27 @@ export const PROCESS_DEFECTS: readonly Defect[] = [
       title: "a shell with a terminal that ends before its job fails as a shell that has ended",
     },
   },
+  {
+    name: "variables that a shell would change need a PATH with env in it",
+    changes: [{ file: "src/processes/shell/script.ts", from: "[ -x /usr/bin/env ]", to: "false" }],
+    test: {
+      file: "test/integration/processes/exec-cases.test.ts",
+      title: "variables that a shell would change reach a command whose PATH has no programs",
+      suite: "commands under dash",
+    },
+  },
+  {
+    name: "variables with the names that Berth's scripts use do not reach commands with stdin or of another user",
+    changes: [
+      {
+        file: "src/processes/shell/script.ts",
+        from: "BERTH_(NONCE|START|NTH|GO|STDIN|STDOUT|STDERR)|",
+        to: "",
+      },
+    ],
+    test: {
+      file: "test/integration/processes/exec-cases.test.ts",
+      title: "variables that a shell would change reach a command whose PATH has no programs",
+    },
+  },
 ];
