@@ -812,4 +812,18 @@ export const PROCESS_DEFECTS: readonly Defect[] = [
       title: "variables that a shell would change reach a command whose PATH has no programs",
     },
   },
+  {
+    name: "every round of a kill searches all descriptors of the sandbox",
+    changes: [
+      {
+        file: "src/engine/outside/process-tree.ts",
+        from: "      if (this.#strangers.has(keyOf(one))) continue;\n",
+        to: "",
+      },
+    ],
+    test: {
+      file: "test/unit/engine/outside/control.test.ts",
+      title: "the other processes of a sandbox are searched for the pipes of a tree once for each kill",
+    },
+  },
 ];
