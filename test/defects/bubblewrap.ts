@@ -173,4 +173,32 @@ export const BUBBLEWRAP_DEFECTS: readonly Defect[] = [
       title: "a shell that never reports its start is forgotten when its caller leaves",
     },
   },
+  {
+    name: "a terminal that stops with its program is not continued",
+    changes: [
+      {
+        file: "src/engine/outside/control.ts",
+        from: "    if (signal === SIGCONT) await this.#continueTerminal(group);\n",
+        to: "",
+      },
+    ],
+    test: {
+      file: "test/contract/engine/bubblewrap.test.ts",
+      title: "a program at a terminal that is stopped and continued goes on",
+    },
+  },
+  {
+    name: "a stopped terminal stays when its process is closed",
+    changes: [
+      {
+        file: "src/engine/bubblewrap/spawn.ts",
+        from: "    if (this.#resizeTerminal !== undefined && !this.#hasExited) endSoon(this.#attendant);\n",
+        to: "",
+      },
+    ],
+    test: {
+      file: "test/integration/engine/bubblewrap/starts.test.ts",
+      title: "the program around a terminal ends with its process, even if it is stopped",
+    },
+  },
 ];

@@ -451,4 +451,18 @@ export const DOCKER_DEFECTS: readonly Defect[] = [
       title: "a limit of memory below what a sandbox uses is impossible for it, or in force",
     },
   },
+  {
+    name: "each write to a stdin over Docker's own streams that waits leaves something until the process ends",
+    changes: [
+      {
+        file: "src/engine/docker/spawn-attached.ts",
+        from: "await new Promise<void>((resolve) => this.#writers.add(resolve));",
+        to: "await Promise.race([new Promise<void>((resolve) => this.#writers.add(resolve)), this.ended]);",
+      },
+    ],
+    test: {
+      file: "test/integration/engine/docker/spawn.test.ts",
+      title: "a write to stdin that had to wait leaves nothing behind",
+    },
+  },
 ];

@@ -775,4 +775,69 @@ export const PROCESS_DEFECTS: readonly Defect[] = [
       title: "a lane that dies while it is checked from outside leaves its place to the next",
     },
   },
+  {
+    name: "a signal that a command handles ends the shell around it",
+    changes: [
+      {
+        file: "src/processes/shell/script.ts",
+        from: `\`trap : \${ENDING_SIGNALS.join(" ")}\``,
+        to: `"trap : HUP INT QUIT USR1 USR2 PIPE ALRM TERM"`,
+      },
+    ],
+    test: {
+      file: "test/integration/processes/exec/ends.test.ts",
+      title: "a command that handles a signal continues, whichever signal and shell",
+    },
+  },
+  {
+    name: "a terminal's shell that ends before its command fails as a closed stdin",
+    changes: [
+      {
+        file: "src/processes/shell/plain-job.ts",
+        from: 'if (terminal) spawned.writeStdin(Buffer.from("\\n")).catch(() => {});',
+        to: 'if (terminal) await spawned.writeStdin(Buffer.from("\\n"));',
+      },
+    ],
+    test: {
+      file: "test/unit/processes/shell/plain-job.test.ts",
+      title: "a shell with a terminal that ends before its job fails as a shell that has ended",
+    },
+  },
+  {
+    name: "variables that a shell would change need a PATH with env in it",
+    changes: [{ file: "src/processes/shell/script.ts", from: "[ -x /usr/bin/env ]", to: "false" }],
+    test: {
+      file: "test/integration/processes/exec-cases.test.ts",
+      title: "variables that a shell would change reach a command whose PATH has no programs",
+      suite: "commands under dash",
+    },
+  },
+  {
+    name: "variables with the names that Berth's scripts use do not reach commands with stdin or of another user",
+    changes: [
+      {
+        file: "src/processes/shell/script.ts",
+        from: "BERTH_(NONCE|START|NTH|GO|STDIN|STDOUT|STDERR)|",
+        to: "",
+      },
+    ],
+    test: {
+      file: "test/integration/processes/exec-cases.test.ts",
+      title: "variables that a shell would change reach a command whose PATH has no programs",
+    },
+  },
+  {
+    name: "every round of a kill searches all descriptors of the sandbox",
+    changes: [
+      {
+        file: "src/engine/outside/process-tree.ts",
+        from: "      if (this.#strangers.has(keyOf(one))) continue;\n",
+        to: "",
+      },
+    ],
+    test: {
+      file: "test/unit/engine/outside/control.test.ts",
+      title: "the other processes of a sandbox are searched for the pipes of a tree once for each kill",
+    },
+  },
 ];

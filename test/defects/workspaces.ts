@@ -796,4 +796,18 @@ export const WORKSPACE_DEFECTS: readonly Defect[] = [
       title: "a tool gets 512 MiB of memory, and a tree for which that is too little is refused",
     },
   },
+  {
+    name: "the search for temporary files in a volume gathers a path of any length",
+    changes: [
+      {
+        file: "src/workspaces/volumes/measure.ts",
+        from: 'rest = (lines.pop() ?? "").slice(-MAX_NAME_BYTES - 1);',
+        to: 'rest = lines.pop() ?? "";',
+      },
+    ],
+    test: {
+      file: "test/unit/workspaces/sweep-volume.test.ts",
+      title: "a path of any length in a volume costs no more than as many short ones",
+    },
+  },
 ];

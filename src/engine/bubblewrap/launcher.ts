@@ -254,7 +254,7 @@ export function openPipes<T>(shell: Started, open: (openers: PipeOpeners) => T):
 }
 
 /** Ends a shell that nobody waits for: a keeper by SIGTERM, which it traps, an attendant by killing its child. */
-function endSoon({ pid, child }: Pick<Started, "pid" | "child">): void {
+export function endSoon({ pid, child }: Pick<Started, "pid" | "child">): void {
   const startTime = startTimeOf(pid);
   const end = (): void => {
     if (startTime === undefined || startTimeOf(pid) !== startTime) return;

@@ -13,7 +13,7 @@ import {
 } from "../port.ts";
 import { terminated, translateError } from "./errors.ts";
 import { entryArguments, JOB_FDS, JOB_REPORT, type Job, jobScript } from "./job-script.ts";
-import { type Launcher, openPipes, type Started } from "./launcher.ts";
+import { endSoon, type Launcher, openPipes, type Started } from "./launcher.ts";
 import type { BubblewrapSandbox } from "./sandbox.ts";
 
 interface SpawnParts {
@@ -303,6 +303,8 @@ export class BubblewrapProcess implements SpawnedProcess {
 
   close(): void {
     this.#streams.close(canceled());
+    // The program around a terminal may be stopped, and is in the tree of no process.
+    if (this.#resizeTerminal !== undefined && !this.#hasExited) endSoon(this.#attendant);
   }
 
   /** Closes the pipes without regard for processes that write to them. */

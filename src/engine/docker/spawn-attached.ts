@@ -1,4 +1,3 @@
-import { once } from "node:events";
 import type { Duplex } from "node:stream";
 import { setTimeout as sleep } from "node:timers/promises";
 import type { Exec } from "dockerode";
@@ -223,6 +222,8 @@ class AttachedProcess implements SpawnedProcess {
   /** Undefined once its `end` was called. */
   #sink: OutputSink | undefined;
   readonly #leftovers: Leftovers;
+  /** Wakes writers that wait for room in stdin. */
+  readonly #writers = new Set<() => void>();
   /** Stops the slow drain of the output. */
   #stopDrain = (): void => {};
   #closed = false;
@@ -258,10 +259,11 @@ class AttachedProcess implements SpawnedProcess {
       if (rest !== null) take(rest);
       // Pending writes have no reader.
       socket.destroy();
+      this.#wake();
       this.#end(await this.#whyEnded(demux.insideFrame));
       resolve();
     };
-    socket.on("data", take);
+    socket.on("data", take).on("drain", () => this.#wake());
     if (socket.closed || socket.readableEnded) void finish();
     else socket.on("end", finish).on("close", finish);
   }
@@ -287,8 +289,8 @@ class AttachedProcess implements SpawnedProcess {
   async writeStdin(data: Uint8Array): Promise<void> {
     if (!this.#takesStdin || !this.#isWritable) throw stdinClosed();
     if (this.#socket.write(data)) return;
-    const drained = once(this.#socket, "drain").catch(() => {});
-    await Promise.race([drained, this.ended]);
+    // Not a race with `ended`, which would keep something of every write until the process ends.
+    await new Promise<void>((resolve) => this.#writers.add(resolve));
     if (!this.#isWritable) throw stdinClosed();
   }
 
@@ -363,6 +365,11 @@ class AttachedProcess implements SpawnedProcess {
   destroy(reason?: Error): void {
     this.close(reason);
     this.#socket.destroy();
+  }
+
+  #wake(): void {
+    for (const resolve of this.#writers) resolve();
+    this.#writers.clear();
   }
 
   #end(error?: Error): void {

@@ -57,6 +57,8 @@ const MIN_ROUNDS = { stopped: 10, outrun: 3 };
 const OUTRUN_MS = KILL_MS / 4;
 /** How long to wait for killed processes: one that writes to a slow disk ends only after the write. */
 const DYING_MS = 300;
+/** How long to wait until a terminal has stopped with its program. */
+const STOPPING_MS = 300;
 const LOOK_MS = 2;
 /** The kernel's clock tick: the same on every Linux that Node runs on. */
 const TICK_MS = 10;
@@ -98,7 +100,10 @@ export class OutsideView implements OutsideControl {
   async signalGroup(leader: ProcessName, signal: number): Promise<boolean> {
     const group = await this.#tree(leader).group();
     if (signal === 0) return group.length > 0;
-    return this.#send(group, signal);
+    const isSent = await this.#send(group, signal);
+    if (signal === SIGSTOP) await this.#untilTerminalStops(group);
+    if (signal === SIGCONT) await this.#continueTerminal(group);
+    return isSent;
   }
 
   async terminateTree(leader: ProcessName): Promise<DoomedTree> {
@@ -107,6 +112,7 @@ export class OutsideView implements OutsideControl {
     await this.#send(members, SIGTERM);
     // A stopped process receives SIGTERM when it continues.
     await this.#send(members.filter(isStopped), SIGCONT);
+    await this.#continueTerminal(members);
     return { kill: () => this.#end(tree) };
   }
 
@@ -199,6 +205,31 @@ export class OutsideView implements OutsideControl {
   /** A process's pid as the sandbox sees it. */
   #innerPid(pid: number): number | undefined {
     return idsOf(pid, "NSpid")[this.#parts.level];
+  }
+
+  /**
+   * The program in the sandbox that provides the terminal of one of these processes, if there is one: bubblewrap's
+   * `script`. It stops itself when SIGSTOP has stopped the leader of the terminal's session, and waits for SIGCONT.
+   */
+  #terminalOf(processes: readonly HostProcess[]): HostProcess | undefined {
+    const leader = processes.find(({ pid, session, hasTerminal }) => hasTerminal && session === pid);
+    const parent = leader && readProcess(leader.parent);
+    return parent && this.#parts.scope.holds(parent.pid) ? parent : undefined;
+  }
+
+  /** Waits a short time: one that stops only after its leader was continued would stay stopped. */
+  async #untilTerminalStops(processes: readonly HostProcess[]): Promise<void> {
+    const deadline = performance.now() + STOPPING_MS;
+    let terminal = this.#terminalOf(processes);
+    while (terminal && !isStopped(terminal) && performance.now() < deadline) {
+      await sleep(LOOK_MS);
+      terminal = readProcess(terminal.pid);
+    }
+  }
+
+  async #continueTerminal(processes: readonly HostProcess[]): Promise<void> {
+    const terminal = this.#terminalOf(processes);
+    if (terminal !== undefined && isStopped(terminal)) await this.#send([terminal], SIGCONT);
   }
 
   #tree(leader: ProcessName): ProcessTree {

@@ -24,6 +24,11 @@ export class ProcessTree {
   readonly #name: ProcessName;
   /** Known members, by {@link keyOf}. */
   readonly #known = new Set<string>();
+  /**
+   * Processes that do not hold the pipes, by {@link keyOf}. They are not searched again: one may have a hundred thousand
+   * descriptors, and none that is not a member inherits the pipes later.
+   */
+  readonly #strangers = new Set<string>();
   #pipes: readonly string[] = [];
   #leaderPid: number | undefined;
   #session: number | undefined;
@@ -116,22 +121,16 @@ export class ProcessTree {
   async #holdersIn(processes: readonly HostProcess[]): Promise<HostProcess[]> {
     if (this.#pipes.length === 0 && this.#leaderPid !== undefined)
       this.#pipes = await pipesOf(this.#leaderPid);
-    return this.#pipes.length === 0 ? [] : holdersOf(this.#pipes, processes);
+    const found: HostProcess[] = [];
+    for (const one of this.#pipes.length === 0 ? [] : processes) {
+      if (this.#strangers.has(keyOf(one))) continue;
+      const turn = scanTurns.enter();
+      if (turn) await turn;
+      if (await holdsAny(one.pid, this.#pipes)) found.push(one);
+      else this.#strangers.add(keyOf(one));
+    }
+    return found;
   }
-}
-
-/** The processes that have any of the pipes open. */
-async function holdersOf(
-  pipes: readonly string[],
-  processes: readonly HostProcess[],
-): Promise<HostProcess[]> {
-  const found: HostProcess[] = [];
-  for (const one of processes) {
-    const turn = scanTurns.enter();
-    if (turn) await turn;
-    if (await holdsAny(one.pid, pipes)) found.push(one);
-  }
-  return found;
 }
 
 function addDescendants(

@@ -36,7 +36,8 @@ export class PlainJob extends ShellJob {
     limit?.addEventListener("abort", onLimit, { once: true });
     if (limit?.aborted) onLimit();
     try {
-      if (terminal) await spawned.writeStdin(Buffer.from("\n"));
+      // A write fails if the shell has ended, which its streams report.
+      if (terminal) spawned.writeStdin(Buffer.from("\n")).catch(() => {});
       else if (!stdin) spawned.closeStdin();
       await this.started;
     } catch (error) {

@@ -25,8 +25,18 @@ export function parseLeader(text: string): LeaderId {
 // A shell ends with the exit code of its last job: if output holds up the markers, the engine may report the shell's end
 // before they arrive.
 
-/** Lets a shell survive a signal to its process group. */
-const SURVIVE_SIGNALS = "trap : HUP INT QUIT USR1 USR2 PIPE ALRM TERM";
+/**
+ * The signals that end a process which does not handle them, by number, because shells name them differently. Without
+ * SIGILL, SIGBUS, SIGFPE and SIGSEGV: a shell that survived its own fault would repeat it for ever.
+ */
+const ENDING_SIGNALS = [
+  ...[1, 2, 3, 5, 6, 10, 12, 13, 14, 15, 16, 24, 25, 26, 27, 29, 30, 31],
+  // The real-time signals.
+  ...Array.from({ length: 31 }, (_, index) => 34 + index),
+];
+
+/** Lets a shell survive a signal to its process group, which its job may handle. */
+const SURVIVE_SIGNALS = `trap : ${ENDING_SIGNALS.join(" ")}`;
 
 /**
  * A lane's shell keeps the engine's pipes as descriptors 3 and 4, and /dev/null as 5. Its stdout stays as it is,
@@ -74,6 +84,13 @@ const FIND_PROGRAM = `F() { while [ "$2" ]; do
   exit $2; }`;
 
 /**
+ * `X -- NAME=VALUE... program argument...` sets variables that this shell would change on the way, and becomes the
+ * program. The program's PATH need not contain `env`.
+ */
+const EXEC_THROUGH_ENV =
+  'X() { if [ -x /usr/bin/env ]; then exec /usr/bin/env "$@"; else exec env "$@"; fi; }';
+
+/**
  * `J directory` runs the function `j` as a child, and reports with the nonce in $n: `R<pid>` on stdout when the child
  * starts, then on both streams `E`, as the kind of shell defines it, or `D` if the directory cannot be entered. The
  * child reports `R`, because this shell traps signals, and a signal sent before the child exists would be lost.
@@ -95,20 +112,21 @@ function defineJob(request: JobRequest, evaluates: boolean): ShellText {
   if (evaluates && ownScript !== undefined && special.length === 0) {
     return `j() { ${exports.join("")}eval ${quote(ownScript)}; }\n`;
   }
-  const exec = execArguments(request.argv, special).map(quote).join(" ");
+  const exec = execCommand(request.argv, special).map(quote).join(" ");
   const [program = ""] = request.argv;
   // /bin/sh exists: it runs this text.
   const find = program === "/bin/sh" ? "" : `F ${quote(program)} "$PATH:";`;
-  return `j() { ${exports.join("")}${find}exec ${exec}; }\n`;
+  return `j() { ${exports.join("")}${find}${exec}; }\n`;
 }
 
 const IDENTIFIER = /^[A-Za-z_][A-Za-z0-9_]*$/;
 
 /**
- * Variables that dash, bash or busybox ash set, change, refuse or drop when they pass their environment to a command.
+ * Variables that dash, bash or busybox ash set, change, refuse or drop when they pass their environment to a command,
+ * and those that the scripts of Berth use.
  */
 const SHELLS_OWN =
-  /^(_|OPTIND|OPTERR|PPID|E?UID|GROUPS|LINENO|RANDOM|SECONDS|EPOCH.*|SRANDOM|SHELLOPTS|BASH.*|LC_.*|LANG|IFS|PS4|ENV|DIRSTACK|FUNCNAME|FUNCNEST|HIST.*|COMP_.*|POSIXLY_CORRECT|PWD|OLDPWD|SHLVL|TIMEFORMAT|TMOUT)$/;
+  /^(_|BERTH_(NONCE|START|NTH|GO|STDIN|STDOUT|STDERR)|OPTIND|OPTERR|PPID|E?UID|GROUPS|LINENO|RANDOM|SECONDS|EPOCH.*|SRANDOM|SHELLOPTS|BASH.*|LC_.*|LANG|IFS|PS4|ENV|DIRSTACK|FUNCNAME|FUNCNEST|HIST.*|COMP_.*|POSIXLY_CORRECT|PWD|OLDPWD|SHLVL|TIMEFORMAT|TMOUT)$/;
 
 /**
  * Splits an environment into variables that every shell passes on unchanged, and those, as `NAME=value`, that only
@@ -129,12 +147,12 @@ function divideEnv(env: JobRequest["env"]): {
 }
 
 /**
- * The arguments that make a shell's `exec` run `argv` with the special variables set. A program whose name starts with
- * `-` also goes through `env`, because bash and busybox would read it as an option of `exec`.
+ * The command that makes a shell become `argv`, with the special variables set. A program whose name starts with `-` also
+ * goes through {@link EXEC_THROUGH_ENV}, because bash and busybox would read it as an option of `exec`.
  */
-function execArguments(argv: readonly string[], special: readonly string[]): string[] {
+function execCommand(argv: readonly string[], special: readonly string[]): string[] {
   const throughEnv = special.length > 0 || argv[0]?.startsWith("-") === true;
-  return throughEnv ? ["env", "--", ...special, ...argv] : [...argv];
+  return throughEnv ? ["X", "--", ...special, ...argv] : ["exec", ...argv];
 }
 
 // Lanes.
@@ -149,7 +167,7 @@ function execArguments(argv: readonly string[], special: readonly string[]): str
  *   still belongs to this session or holds its pipes. `N q` fails if that needs a closer check. Its stdin is closed, so
  *   that an opened file takes its place and the shell need not move descriptors.
  * - `T i` checks process i and its children for that.
- * - `F` looks up a job's program, `J` runs the job.
+ * - `F` looks up a job's program, `X` becomes it through `env`, `J` runs the job.
  * - `E` reports the end of a job: `E<code>`, then `C` (clean) or `D` (dirty).
  * - `G` gathers processes into $k, as "pid:start ": those in session $p, descendants of gathered ones, and those that
  *   hold the pipes of $p. It skips processes that the engine started (without a parent in the container), which may
@@ -162,6 +180,7 @@ function execArguments(argv: readonly string[], special: readonly string[]): str
  */
 export const LANE_BOOT = `${SURVIVE_SIGNALS}
 ${FIND_PROGRAM}
+${EXEC_THROUGH_ENV}
 ${RUN_JOB}
 A() { n=$1 s=; trap '${AWAIT_READER};exit $s' 0; B; J "$2"; }
 I=/proc/1/task/1/children
@@ -306,6 +325,7 @@ exec 5<&0 3>&1 4>&2 >/dev/null 2>&1
 W() { printf %s $1 >&3; printf %s $1 >&4; }
 E() { W "\${n}E$s;"; }
 ${FIND_PROGRAM}
+${EXEC_THROUGH_ENV}
 ${RUN_JOB}
 read -r x </proc/$$/stat
 set -- \${x##*) }
@@ -358,7 +378,7 @@ for BERTH_START in \${BERTH_START##*) }; do [ $((BERTH_NTH=BERTH_NTH+1)) = 20 ] 
  * Runs "$@" as a child, so that its end is reported even while other processes hold its pipes. The nonce comes over
  * stdin: a job can read its parent's arguments and environment, but not what the parent has read. Traps let the shell
  * survive a signal to its process group; the child, which has no traps, reports the start. The command gets the shell's
- * environment, so this script removes its own variables, whose names no command needs.
+ * environment, so this script removes its own variables.
  */
 const WRAPPER = `${SURVIVE_SIGNALS}
 unset BERTH_NONCE BERTH_START BERTH_NTH
@@ -367,9 +387,10 @@ cd -P -- "$2" 2>/dev/null || { printf '%sD;' "$BERTH_NONCE"; exit; }
 case $1 in i) exec 5<&0;; *) exec 5</dev/null;; esac
 shift 2
 ${FIND_PROGRAM}
+${EXEC_THROUGH_ENV}
 exec 3>&1 4>&2 >/dev/null 2>&1
 ${READ_START}
-(printf '%sR%s;' "$BERTH_NONCE" "$$:$BERTH_START"; F "$1" "$PATH:"; shift; unset PWD OLDPWD SHLVL BERTH_NONCE BERTH_START BERTH_NTH; exec "$@") <&5 ${JOB_PIPES}
+(printf '%sR%s;' "$BERTH_NONCE" "$$:$BERTH_START"; F "$1" "$PATH:"; shift; unset PWD OLDPWD SHLVL BERTH_NONCE BERTH_START BERTH_NTH; "$@") <&5 ${JOB_PIPES}
 set -- $?
 printf '%sE%s;' "$BERTH_NONCE" $1 >&3
 printf '%sE%s;' "$BERTH_NONCE" $1 >&4
@@ -387,10 +408,11 @@ cd -P -- "$2" 2>/dev/null || { printf '%sD;' "$1"; exit; }
 printf '%sR%s;' "$1" "$$:$BERTH_START"
 shift 2
 ${FIND_PROGRAM}
+${EXEC_THROUGH_ENV}
 F "$1" "$PATH:"
 shift
 unset PWD OLDPWD SHLVL BERTH_NONCE BERTH_START BERTH_NTH
-exec "$@"`;
+"$@"`;
 
 /** What the engine starts to run a plain job. */
 export function plainJobCommand(
@@ -402,7 +424,7 @@ export function plainJobCommand(
   readonly input?: Buffer;
 } {
   const { plain, special } = divideEnv(env);
-  const args = [workingDir, argv[0] ?? "", ...execArguments(argv, special)];
+  const args = [workingDir, argv[0] ?? "", ...execCommand(argv, special)];
   // A job with a terminal starts when the terminal's size is set.
   return terminal
     ? { argv: ["/bin/sh", "-c", TERMINAL_WRAPPER, "sh", nonce, ...args], env: plain }

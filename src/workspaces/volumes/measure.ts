@@ -7,6 +7,8 @@ const KIB = 1024;
 /** How many names one measurement removes. The next one finds the rest. */
 const MAX_NAMES = 1_000;
 const NAMES_AT_ONCE = 100;
+/** Linux has no longer names. */
+const MAX_NAME_BYTES = 255;
 
 /** The sizes of a workspace and of its volume. */
 interface VolumeUse {
@@ -78,7 +80,8 @@ async function namesLeftBehind(
     let rest = "";
     for (let chunk = await running.read(); chunk !== undefined; chunk = await running.read()) {
       const lines = (rest + chunk.toString("latin1")).split("\n");
-      rest = lines.pop() ?? "";
+      // A path may be as long as a sandbox makes it. Only its end, the name, matters.
+      rest = (lines.pop() ?? "").slice(-MAX_NAME_BYTES - 1);
       for (const line of lines) {
         const turn = turns.enter();
         if (turn) await turn;

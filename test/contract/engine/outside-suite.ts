@@ -137,6 +137,26 @@ export function outsideSuite(subject: Subject): void {
     expect(await outside.signalGroup(leader, 0)).toBe(false);
   });
 
+  test("a program at a terminal that is stopped and continued goes on", async () => {
+    let said = "";
+    const script = `read -r x </proc/$$/stat; set -- \${x##*) }; printf '%s:%s;' $$ \${20}; while read -r x; do echo "<$x>"; done`;
+    const spawned = await subject.engine.spawn(
+      ref,
+      { argv: ["/bin/sh", "-c", script], stdin: true, terminal: { columns: 80, rows: 24 } },
+      { data: (_, chunk) => (said += chunk), end() {} },
+    );
+    started.push(spawned);
+    await eventually(() => said.includes(";"));
+    const [pid, startTime = ""] = said.slice(0, said.indexOf(";")).split(":");
+    const leader = { pid: Number(pid), startTime };
+    leaders.push(leader);
+    expect(await outside.signalGroup(leader, 19)).toBe(true);
+    await expect.poll(() => outside.stateOf(leader)).toBe("stopped");
+    expect(await outside.signalGroup(leader, 18)).toBe(true);
+    await spawned.writeStdin(Buffer.from("on\n"));
+    await expect.poll(() => said, { timeout: 20_000 }).toContain("<on>");
+  });
+
   describe("a file that a process has open as 9", () => {
     const { signal } = new AbortController();
 

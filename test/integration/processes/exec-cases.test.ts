@@ -254,6 +254,16 @@ describe.each(SHELL_IMAGES)("commands under %s", (shell, image) => {
       expect(shown.stdout.toString()).toContain(`${name}=${value}\n`);
   });
 
+  test("variables that a shell would change reach a command whose PATH has no programs", async () => {
+    const env = { PATH: "/nowhere", LC_ALL: "C", BERTH_START: "1", BERTH_NONCE: "2", BERTH_STDIN: "3" };
+    const line = 'echo "$PATH $LC_ALL $BERTH_START $BERTH_NONCE $BERTH_STDIN"';
+    const terminal = { columns: 80, rows: 24 };
+    for (const more of [{}, { stdin: Buffer.from("x") }, { user: "1234" }, { terminal }]) {
+      const { stdout, stderr } = await service.client.exec(sandboxId, line, { env, ...more }).result;
+      expect([more, stdout.toString().trim(), stderr.toString()]).toEqual([more, "/nowhere C 1 2 3", ""]);
+    }
+  });
+
   test("a command leaves nothing that the next can see", async () => {
     await run(
       "cd /tmp; export LEAK=1; leak=1; f() { :; }; alias ls=false; set -x; ulimit -c 0; trap 'echo trap' EXIT",

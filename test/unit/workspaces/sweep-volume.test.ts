@@ -4,7 +4,7 @@ import type { OpenVolume, SpawnedProcess } from "../../../src/engine/port.ts";
 import { sweepVolume } from "../../../src/workspaces/volumes/measure.ts";
 
 /** A volume in which each script writes what the test says. */
-function newVolume(outputOf: (script: string) => string) {
+function newVolume(outputOf: (script: string) => string, chunkBytes = Number.POSITIVE_INFINITY) {
   const scripts: string[] = [];
   const volume: OpenVolume = {
     path: "/volume",
@@ -12,7 +12,9 @@ function newVolume(outputOf: (script: string) => string) {
     spawn: async ({ argv }, sink) => {
       const script = argv.at(-1) ?? "";
       scripts.push(script);
-      sink.data("stdout", Buffer.from(outputOf(script)));
+      const output = Buffer.from(outputOf(script));
+      const size = Math.min(chunkBytes, output.length + 1);
+      for (let at = 0; at < output.length; at += size) sink.data("stdout", output.subarray(at, at + size));
       sink.end();
       const process = { pause() {}, resume() {}, closeStdin() {}, close() {}, wait: async () => 0 };
       return process as Partial<SpawnedProcess> as SpawnedProcess;
@@ -47,4 +49,21 @@ test("many names of temporary files in a volume do not block the event loop", as
   expect(Math.max(...perTurn)).toBeLessThan(2_500);
   expect(scripts).toHaveLength(2);
   for (const name of left) expect(scripts[1]).toContain(`-name '${name}'`);
+});
+
+test("a path of any length in a volume costs no more than as many short ones", async () => {
+  const sweep = async (separator: string): Promise<number> => {
+    const paths = Array.from({ length: 512 }, () => `${"d".repeat(64 * 1024)}${separator}`);
+    const found = `./${paths.join("")}/.berth-7\n`;
+    const { volume, scripts } = newVolume((script) => (script.includes("-exec") ? "" : found), 64 * 1024);
+    const before = process.cpuUsage();
+    await sweepVolume(volume, "/volume/t0", (name) => name === ".berth-7", new AbortController().signal);
+    expect(scripts[1]).toContain("-name '.berth-7'");
+    const { user, system } = process.cpuUsage(before);
+    return user + system;
+  };
+  // Once before, so that neither pays for the compiler.
+  await sweep("\n");
+  const short = await sweep("\n");
+  expect(await sweep("/")).toBeLessThan(short * 5);
 });

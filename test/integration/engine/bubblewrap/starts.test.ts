@@ -23,6 +23,24 @@ test("concurrent starts in one sandbox run one after another, in the order of th
   await engine.remove(ref);
 });
 
+test("the program around a terminal ends with its process, even if it is stopped", async () => {
+  const { ref } = await engine.create(spec());
+  const outside = await engine.outside(ref);
+  const { pids } = await engine.usage(ref);
+  let said = "";
+  const argv = ["sh", "-c", "echo $$; exec sleep 600"];
+  const sink = { data: (_: unknown, chunk: Buffer) => (said += chunk), end() {} };
+  const terminal = { columns: 80, rows: 24 };
+  const spawned = await engine.spawn(ref, { argv, stdin: true, terminal }, sink);
+  await expect.poll(() => said).toContain("\n");
+  const leader = { pid: Number.parseInt(said, 10), startTime: "" };
+  expect(await outside?.signalGroup(leader, 19)).toBe(true);
+  await outside?.killTree(leader);
+  expect((await engine.usage(ref)).pids).toBeGreaterThan(pids);
+  spawned.close();
+  await expect.poll(async () => (await engine.usage(ref)).pids, { timeout: 10_000 }).toBe(pids);
+});
+
 /**
  * Stops every shell that starts as soon as it can open that shell's stdout, says something there, and keeps it open.
  */

@@ -1,4 +1,5 @@
 import { setTimeout as sleep } from "node:timers/promises";
+import { queryObjects } from "node:v8";
 import { beforeAll, expect, test } from "vitest";
 import { DockerEngine } from "../../../../src/engine/docker/engine.ts";
 import { DockerLink } from "../../../support/docker-link.ts";
@@ -38,6 +39,20 @@ test("a paused flow stops the writer and takes no memory; resumed, it delivers t
   expect(await ended.promise).toBeUndefined();
   expect(await spawned.wait()).toBe(0);
   expect(bytes).toBe(200_000_000);
+});
+
+test("a write to stdin that had to wait leaves nothing behind", async () => {
+  const ended = Promise.withResolvers<Error | undefined>();
+  const spawned = await engine.spawn(ref, { argv: ["cat"], stdin: true }, { data() {}, end: ended.resolve });
+  const write = async (times: number): Promise<void> => {
+    for (let i = 0; i < times; i++) await spawned.writeStdin(Buffer.alloc(256 * 1024));
+  };
+  await write(1);
+  const before = queryObjects(Promise, { format: "count" });
+  await write(200);
+  expect(queryObjects(Promise, { format: "count" }) - before).toBeLessThan(100);
+  spawned.closeStdin();
+  await ended.promise;
 });
 
 test("output that looks like Docker's own report stays output", async () => {

@@ -1,4 +1,5 @@
 import { describe, expect, test } from "vitest";
+import type { Request } from "../../../support/client.ts";
 import { eventually } from "../../../support/eventually.ts";
 import { inSeconds } from "../../../support/wire.ts";
 import { useExecBench } from "./support.ts";
@@ -70,6 +71,23 @@ describe("how a command ends", () => {
     expect(stdout.toString()).toBe("ready\ncaught\n");
     expect(exit).toMatchObject({ cause: "EXIT_CAUSE_EXITED", exit_code: 5 });
     await eventually(async () => (await running("sleep 611")).length === 0);
+  });
+
+  test("a command that handles a signal continues, whichever signal and shell", async () => {
+    const caught = async (signal: number, more: Request): Promise<void> => {
+      const line = `trap 'echo caught; exit 5' ${signal}; echo ready; while :; do sleep 0.1; done`;
+      const execution = app.client.exec(bench.id, line, more);
+      await execution.until("ready");
+      const request = { process_id: await execution.processId, signal };
+      await app.client.call("ProcessService/SignalProcess", request);
+      const { stdout, exit } = await execution.result;
+      expect([signal, more, stdout.toString(), exit.exit_code]).toEqual([signal, more, "ready\ncaught\n", 5]);
+    };
+    // SIGABRT, SIGXCPU, SIGIO and the first and last real-time signal.
+    for (const signal of [6, 24, 29, 34, 64])
+      await Promise.all(
+        [{}, { stdin: Buffer.from("x") }, { user: "1234" }].map((more) => caught(signal, more)),
+      );
   });
 
   test("more output than allowed ends it, with the whole tree and exactly that much output", async () => {

@@ -4,10 +4,10 @@ import { closeSync, constants, mkdirSync, mkdtempSync, openSync, rmSync } from "
 import { tmpdir } from "node:os";
 import path from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
-import { describe, expect, type TestContext, test } from "vitest";
+import { describe, expect, type TestContext, test, vi } from "vitest";
 import type { Freezer } from "../../../../src/engine/outside/cgroup.ts";
 import { OutsideView } from "../../../../src/engine/outside/control.ts";
-import { childrenOf, NO_SCOPE, readProcess } from "../../../../src/engine/outside/host-process.ts";
+import { childrenOf, NO_SCOPE, readProcess, scanTurns } from "../../../../src/engine/outside/host-process.ts";
 import { eventually } from "../../../support/eventually.ts";
 import { followTurns } from "../../../support/turns.ts";
 
@@ -165,6 +165,29 @@ test("a process with thousands of descriptors is searched for the pipes of a tre
   expect(tree.map((one) => one.pid)).toEqual([pid, holder]);
   const sum = taken.reduce((all, one) => all + one, 0);
   expect(Math.max(...taken)).toBeLessThan(sum / 4);
+});
+
+test("the other processes of a sandbox are searched for the pipes of a tree once for each kill", async (context) => {
+  const directory = mkdtempSync(path.join(tmpdir(), "berth-test-"));
+  context.onTestFinished(() => rmSync(directory, { recursive: true }));
+  const pipe = path.join(directory, "pipe");
+  execFileSync("mkfifo", [pipe]);
+  const [held, nothing] = [openSync(pipe, constants.O_RDWR), openSync("/dev/null", "r")];
+  const children = [
+    start(context, "sleep", ["600"], { stdio: ["ignore", "ignore", "ignore", held], detached: true }),
+    start(context, "sleep", ["600"], { stdio: Array<number>(DESCRIPTORS).fill(nothing) }),
+  ];
+  await Promise.all(children.map((child) => once(child, "spawn")));
+  for (const fd of [held, nothing]) closeSync(fd);
+  const [pid = 0, other = 0] = children.map((child) => child.pid);
+  const freezer: Freezer = { paused: false, thaw() {}, frozen: (act) => act("running") };
+  const looks = vi.spyOn(scanTurns, "enter");
+  context.onTestFinished(() => looks.mockRestore());
+  const leader = { pid, startTime: readProcess(pid)?.startTime ?? "" };
+  await (await viewOf([pid, other], freezer).terminateTree(leader)).kill();
+  expect(readProcess(pid)).toBeUndefined();
+  expect(looks.mock.calls.length).toBeGreaterThan(DESCRIPTORS);
+  expect(looks.mock.calls.length).toBeLessThan(1.5 * DESCRIPTORS);
 });
 
 test("a process group of thousands gets a signal with turns of the event loop in between", async (context) => {
