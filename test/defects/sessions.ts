@@ -46,6 +46,20 @@ export const SESSION_DEFECTS: readonly Defect[] = [
     test: { file: "test/unit/sessions/manager.test.ts", title: "continues if a call ignores its abort" },
   },
   {
+    name: "a dialog that opens while its page is left is never answered",
+    changes: [
+      {
+        file: "src/sessions/types/browser/chromium.ts",
+        from: '"--disable-features=RenderDocument,',
+        to: '"--disable-features=',
+      },
+    ],
+    test: {
+      file: "test/integration/sessions/browser.test.ts",
+      title: "a page that opens one dialog after another can be left",
+    },
+  },
+  {
     name: "what else a page downloads stays in the sandbox",
     changes: [
       {
