@@ -60,6 +60,20 @@ export const SESSION_DEFECTS: readonly Defect[] = [
     },
   },
   {
+    name: "a prompt with a long default text is never answered",
+    changes: [
+      {
+        file: "src/sessions/types/browser/devtools.ts",
+        from: "if (message === undefined) handler.tooLarge();",
+        to: "if (message === undefined) return;",
+      },
+    ],
+    test: {
+      file: "test/integration/sessions/browser.test.ts",
+      title: "a prompt with a default text of any size is answered, and its tab stays",
+    },
+  },
+  {
     name: "what else a page downloads stays in the sandbox",
     changes: [
       {

@@ -672,6 +672,19 @@ server.serve_forever()`;
     await browser.evaluate("new Promise(done => setTimeout(done, 50))");
   });
 
+  it("a prompt with a default text of any size is answered, and its tab stays", async () => {
+    await browser.show("<title>here</title>");
+    const { result, dialogs } = await browser.ok("evaluate", {
+      script: "prompt('text', 'x'.repeat(5_000_000))",
+    });
+    expect(result).toBeNull();
+    expect(dialogs).toEqual([{ type: "prompt", message: "", accepted: false }]);
+    expect(await browser.ok("evaluate", { script: "confirm(document.title)" })).toMatchObject({
+      result: true,
+      tab_restarted: false,
+    });
+  });
+
   it("a page that opens one dialog after another can be left", async () => {
     await shell('for each in here there; do echo "<title>$each</title>" >$each.html; done');
     const { stdout } = await shell("pwd");
