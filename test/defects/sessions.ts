@@ -46,6 +46,20 @@ export const SESSION_DEFECTS: readonly Defect[] = [
     test: { file: "test/unit/sessions/manager.test.ts", title: "continues if a call ignores its abort" },
   },
   {
+    name: "a picture of a link that wraps shows only its first line",
+    changes: [
+      {
+        file: "src/sessions/types/browser/screenshot.ts",
+        from: "signal), signal)).whole",
+        to: "signal), signal)).first",
+      },
+    ],
+    test: {
+      file: "test/integration/sessions/browser.test.ts",
+      title: "a screenshot shows the viewport, the page, or an element, and has its size",
+    },
+  },
+  {
     name: "a dialog that opens while its page is left is never answered",
     changes: [
       {

@@ -74,6 +74,14 @@ describe.each(DESKTOP_ENGINES)("on $name", ({ name, settings }) => {
       return [...context.getImageData(60, 25, 1, 1).data];
     })()`;
     expect(await browser.evaluate(pixel)).toEqual([255, 0, 0, 255]);
+    await browser.show(
+      "<style>*{font:20px/30px monospace;margin:0}</style><div style='width:0'><a>one two</a>",
+    );
+    const { width, height } = await browser.ok("screenshot", { selector: "a" });
+    expect({ width, isOfBothLines: height > 30 }).toEqual({
+      width: expect.closeTo(36, -1),
+      isOfBothLines: true,
+    });
     await browser.show(`<body style="height:100000px">`);
     expect(await browser.ok("screenshot", { full_page: true })).toMatchObject({
       height: 16_384,

@@ -1,6 +1,6 @@
 import { z } from "zod";
 import type { BrowserUse, Outcome } from "./browser.ts";
-import { type Box, boxOf, type ElementName, findElement } from "./elements.ts";
+import { type Box, type ElementName, findElement, placeOf } from "./elements.ts";
 import { ToolFailure } from "./failure.ts";
 
 /** Chromium draws nothing larger. A taller page is cut off. */
@@ -49,7 +49,7 @@ async function partOf(
   const isNamed = name.selector !== undefined || name.ref !== undefined;
   if (!isNamed && !fullPage) return undefined;
   const box = isNamed
-    ? await boxOf(tab, await findElement(tab, references, name, signal), signal)
+    ? (await placeOf(tab, await findElement(tab, references, name, signal), signal)).whole
     : undefined;
   const { cssVisualViewport: viewport, cssContentSize: page } = await tab.send(
     "Page.getLayoutMetrics",
