@@ -46,6 +46,20 @@ export const SESSION_DEFECTS: readonly Defect[] = [
     test: { file: "test/unit/sessions/manager.test.ts", title: "continues if a call ignores its abort" },
   },
   {
+    name: "a page whose picture takes too many bytes has none",
+    changes: [
+      {
+        file: "src/sessions/types/browser/screenshot.ts",
+        from: "if (!isTooLarge || part === undefined ||",
+        to: "if (isTooLarge || part === undefined ||",
+      },
+    ],
+    test: {
+      file: "test/unit/sessions/types/browser/screenshot.test.ts",
+      title: "of a page whose picture takes too many bytes, as much is captured as fits",
+    },
+  },
+  {
     name: "a picture of a link that wraps shows only its first line",
     changes: [
       {
