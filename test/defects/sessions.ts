@@ -712,6 +712,34 @@ export const SESSION_DEFECTS: readonly Defect[] = [
     },
   },
   {
+    name: "a key that is pressed means what it means in the second of two layouts",
+    changes: [
+      {
+        file: "src/sessions/types/vm/driver/keyboard.py",
+        from: "before = display.pointer()[2] >> x11.GROUP_SHIFT & 3",
+        to: "before = 0",
+      },
+    ],
+    test: {
+      file: "test/integration/sessions/vm-programs.test.ts",
+      title: "xterm: keys are those that were named, whichever of two layouts is active",
+    },
+  },
+  {
+    name: "the keys that change the layout do not change the second one",
+    changes: [
+      {
+        file: "src/sessions/types/vm/driver/keyboard.py",
+        from: "before + moved)",
+        to: "before)",
+      },
+    ],
+    test: {
+      file: "test/integration/sessions/vm-programs.test.ts",
+      title: "xterm: keys are those that were named, whichever of two layouts is active",
+    },
+  },
+  {
     name: "a window manager that ends while its sandbox has no process left ends the desktop",
     changes: [
       {
