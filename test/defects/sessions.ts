@@ -712,6 +712,20 @@ export const SESSION_DEFECTS: readonly Defect[] = [
     },
   },
   {
+    name: "a window manager that has ended too often is never started again",
+    changes: [
+      {
+        file: "src/sessions/types/vm/driver/processes.py",
+        from: " and time.monotonic() < self._restarted + WM_PAUSE_SECONDS",
+        to: "",
+      },
+    ],
+    test: {
+      file: "test/unit/sessions/types/vm/processes.test.ts",
+      title: "a window manager that has ended too often is started again after a pause, and after each end",
+    },
+  },
+  {
     name: "a key that is pressed means what it means in the second of two layouts",
     changes: [
       {
