@@ -46,6 +46,20 @@ export const SESSION_DEFECTS: readonly Defect[] = [
     test: { file: "test/unit/sessions/manager.test.ts", title: "continues if a call ignores its abort" },
   },
   {
+    name: "a glob sorts its files by the halves of characters",
+    changes: [
+      {
+        file: "src/sessions/types/files/search.ts",
+        from: "found.sort(Buffer.compare).map(String)",
+        to: "found.map(String).sort()",
+      },
+    ],
+    test: {
+      file: "test/integration/sessions/files.test.ts",
+      title: "files are found in byte order, whatever characters their names have",
+    },
+  },
+  {
     name: "a page whose picture takes too many bytes has none",
     changes: [
       {
