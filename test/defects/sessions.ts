@@ -60,6 +60,20 @@ export const SESSION_DEFECTS: readonly Defect[] = [
     },
   },
   {
+    name: "a traceback shows another line than the one that failed",
+    changes: [
+      {
+        file: "src/sessions/types/python/driver.ts",
+        from: "StringIO(code, None).readlines()",
+        to: "code.splitlines(True)",
+      },
+    ],
+    test: {
+      file: PYTHON,
+      title: "a traceback shows the lines as Python counts them, whatever characters are in the code",
+    },
+  },
+  {
     name: "a page whose picture takes too many bytes has none",
     changes: [
       {
