@@ -46,6 +46,90 @@ export const SESSION_DEFECTS: readonly Defect[] = [
     test: { file: "test/unit/sessions/manager.test.ts", title: "continues if a call ignores its abort" },
   },
   {
+    name: "a glob sorts its files by the halves of characters",
+    changes: [
+      {
+        file: "src/sessions/types/files/search.ts",
+        from: "found.sort(Buffer.compare).map(String)",
+        to: "found.map(String).sort()",
+      },
+    ],
+    test: {
+      file: "test/integration/sessions/files.test.ts",
+      title: "files are found in byte order, whatever characters their names have",
+    },
+  },
+  {
+    name: "a traceback shows another line than the one that failed",
+    changes: [
+      {
+        file: "src/sessions/types/python/driver.ts",
+        from: "StringIO(code, None).readlines()",
+        to: "code.splitlines(True)",
+      },
+    ],
+    test: {
+      file: PYTHON,
+      title: "a traceback shows the lines as Python counts them, whatever characters are in the code",
+    },
+  },
+  {
+    name: "a page whose picture takes too many bytes has none",
+    changes: [
+      {
+        file: "src/sessions/types/browser/screenshot.ts",
+        from: "if (!isTooLarge || part === undefined ||",
+        to: "if (isTooLarge || part === undefined ||",
+      },
+    ],
+    test: {
+      file: "test/unit/sessions/types/browser/screenshot.test.ts",
+      title: "of a page whose picture takes too many bytes, as much is captured as fits",
+    },
+  },
+  {
+    name: "a picture of a link that wraps shows only its first line",
+    changes: [
+      {
+        file: "src/sessions/types/browser/screenshot.ts",
+        from: "signal), signal)).whole",
+        to: "signal), signal)).first",
+      },
+    ],
+    test: {
+      file: "test/integration/sessions/browser.test.ts",
+      title: "a screenshot shows the viewport, the page, or an element, and has its size",
+    },
+  },
+  {
+    name: "a dialog that opens while its page is left is never answered",
+    changes: [
+      {
+        file: "src/sessions/types/browser/chromium.ts",
+        from: '"--disable-features=RenderDocument,',
+        to: '"--disable-features=',
+      },
+    ],
+    test: {
+      file: "test/integration/sessions/browser.test.ts",
+      title: "a page that opens one dialog after another can be left",
+    },
+  },
+  {
+    name: "a prompt with a long default text is never answered",
+    changes: [
+      {
+        file: "src/sessions/types/browser/devtools.ts",
+        from: "if (message === undefined) handler.tooLarge();",
+        to: "if (message === undefined) return;",
+      },
+    ],
+    test: {
+      file: "test/integration/sessions/browser.test.ts",
+      title: "a prompt with a default text of any size is answered, and its tab stays",
+    },
+  },
+  {
     name: "what else a page downloads stays in the sandbox",
     changes: [
       {
@@ -653,6 +737,48 @@ export const SESSION_DEFECTS: readonly Defect[] = [
     test: {
       file: "test/integration/sessions/vm-programs.test.ts",
       title: "xterm: text arrives as it was typed after a program has changed the keyboard's layout",
+    },
+  },
+  {
+    name: "a window manager that has ended too often is never started again",
+    changes: [
+      {
+        file: "src/sessions/types/vm/driver/processes.py",
+        from: " and time.monotonic() < self._restarted + WM_PAUSE_SECONDS",
+        to: "",
+      },
+    ],
+    test: {
+      file: "test/unit/sessions/types/vm/processes.test.ts",
+      title: "a window manager that has ended too often is started again after a pause, and after each end",
+    },
+  },
+  {
+    name: "a key that is pressed means what it means in the second of two layouts",
+    changes: [
+      {
+        file: "src/sessions/types/vm/driver/keyboard.py",
+        from: "before = display.pointer()[2] >> x11.GROUP_SHIFT & 3",
+        to: "before = 0",
+      },
+    ],
+    test: {
+      file: "test/integration/sessions/vm-programs.test.ts",
+      title: "xterm: keys are those that were named, whichever of two layouts is active",
+    },
+  },
+  {
+    name: "the keys that change the layout do not change the second one",
+    changes: [
+      {
+        file: "src/sessions/types/vm/driver/keyboard.py",
+        from: "before + moved)",
+        to: "before)",
+      },
+    ],
+    test: {
+      file: "test/integration/sessions/vm-programs.test.ts",
+      title: "xterm: keys are those that were named, whichever of two layouts is active",
     },
   },
   {

@@ -74,6 +74,14 @@ describe.each(DESKTOP_ENGINES)("on $name", ({ name, settings }) => {
       return [...context.getImageData(60, 25, 1, 1).data];
     })()`;
     expect(await browser.evaluate(pixel)).toEqual([255, 0, 0, 255]);
+    await browser.show(
+      "<style>*{font:20px/30px monospace;margin:0}</style><div style='width:0'><a>one two</a>",
+    );
+    const { width, height } = await browser.ok("screenshot", { selector: "a" });
+    expect({ width, isOfBothLines: height > 30 }).toEqual({
+      width: expect.closeTo(36, -1),
+      isOfBothLines: true,
+    });
     await browser.show(`<body style="height:100000px">`);
     expect(await browser.ok("screenshot", { full_page: true })).toMatchObject({
       height: 16_384,
@@ -670,6 +678,31 @@ server.serve_forever()`;
     await browser.evaluate("setTimeout(() => alert('between calls')); 0");
     await browser.ok("wait_for", { state: "load" });
     await browser.evaluate("new Promise(done => setTimeout(done, 50))");
+  });
+
+  it("a prompt with a default text of any size is answered, and its tab stays", async () => {
+    await browser.show("<title>here</title>");
+    const { result, dialogs } = await browser.ok("evaluate", {
+      script: "prompt('text', 'x'.repeat(5_000_000))",
+    });
+    expect(result).toBeNull();
+    expect(dialogs).toEqual([{ type: "prompt", message: "", accepted: false }]);
+    expect(await browser.ok("evaluate", { script: "confirm(document.title)" })).toMatchObject({
+      result: true,
+      tab_restarted: false,
+    });
+  });
+
+  it("a page that opens one dialog after another can be left", async () => {
+    await shell('for each in here there; do echo "<title>$each</title>" >$each.html; done');
+    const { stdout } = await shell("pwd");
+    const open = (name: string) => browser.call("goto", { url: `file://${stdout.trim()}/${name}.html` });
+    // Whether a dialog opens at the moment that matters is a matter of luck.
+    for (let round = 0; round < 3; round++) {
+      await open("here");
+      await browser.evaluate("setInterval(() => alert('here'), 5); 0");
+      expect(await open("there")).toMatchObject({ code: 0, data: { title: "there", tab_restarted: false } });
+    }
   });
 
   test.each(

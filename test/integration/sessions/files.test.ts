@@ -55,6 +55,15 @@ describe.each(ENGINES)("on $name", ({ settings }) => {
     expect(await edit("nowhere", "x")).toMatchObject({ code: 4001 });
   });
 
+  test("files are found in byte order, whatever characters their names have", async () => {
+    // A private character and one beyond 16 bits, whose halves come before it, and bytes that are no characters.
+    await inside("mkdir order; cd order; touch b B $(printf '\\360\\237\\230\\200 \\356\\200\\200 \\377')");
+    const { data } = await worker.execute("files:glob", { pattern: "*", path: "order" });
+    expect(data.files).toEqual(
+      ["B", "b", "\ue000", "😀", "\ufffd"].map((name) => `/workspace/order/${name}`),
+    );
+  });
+
   test("a pattern that starts with ./ or the directory means the same, and one that leaves it is refused", async () => {
     await inside("mkdir -p g/deep; echo word > g/a.txt; echo word > g/deep/b.txt");
     const files = async (pattern: string, path = "g") =>

@@ -59,6 +59,13 @@ describe.each(ENGINES)("on $name", ({ name, settings }) => {
     expect((await run("1\ufeff")).data.error?.name).toBe("SyntaxError");
   });
 
+  it("a traceback shows the lines as Python counts them, whatever characters are in the code", async () => {
+    for (const before of ["s = 'a\u2028b'", "\f", "# \x85 \x1c", "x = 1\r\ny = 2\rz = 3"]) {
+      const { error } = (await run(`${before}\n1 / 0  # here\n'there'`)).data;
+      expect(error?.traceback, JSON.stringify(before)).toContain("\n    1 / 0  # here\n");
+    }
+  });
+
   it("an exception is returned with its name, value and traceback, and the state stays", async () => {
     const { code, data } = await run("before = 1\ndef f():\n    return 1 / 0\nprint('started')\nf()");
     expect(code).toBe(0);

@@ -13,6 +13,16 @@ const MANY = String.fromCodePoint(...Array.from({ length: 260 }, (_, index) => 0
 /** How long a program may take on a loaded machine. */
 const PATIENCE = { timeoutMs: 60_000 };
 
+/** Presses a key by its code, which means what it means in the active layout: e, or у. */
+const PRESS_E = `
+import ctypes
+x, test = ctypes.CDLL("libX11.so.6"), ctypes.CDLL("libXtst.so.6")
+x.XOpenDisplay.restype = ctypes.c_void_p
+display = ctypes.c_void_p(x.XOpenDisplay(None))
+for down in (1, 0): test.XTestFakeKeyEvent(display, 26, down, 0)
+x.XSync(display, 0)
+open("/tmp/pressed", "w")`;
+
 // Programs find windows, the focus and the clipboard of one desktop, so the tests run one after another.
 describe.each(DESKTOP_ENGINES)("on $name", ({ name, settings }) => {
   const app = useApp(settings);
@@ -93,6 +103,34 @@ describe.each(DESKTOP_ENGINES)("on $name", ({ name, settings }) => {
     });
     expect(await desktop.do("hotkey", { keys: "ctrl+c" })).toEqual({ session_restarted: false });
     await eventually(async () => !(await desktop.windows()).some(({ id }) => id === window.id));
+  });
+
+  it("xterm: keys are those that were named, whichever of two layouts is active", async () => {
+    const window = await desktop.open(
+      ["xterm", "-e", "stty -icanon -echo; cat > /tmp/keys"],
+      (window) => window.class === "XTerm",
+    );
+    await desktop.do("launch", {
+      command: "setxkbmap us,ru -option grp:alt_shift_toggle; touch /tmp/keys-ready",
+    });
+    await eventually(async () => (await app.client.output(sandboxId, "ls /tmp")).includes("keys-ready"));
+    const key = (name: string) => desktop.do("key", { key: name });
+    // To the second layout, and back to the first.
+    for (const _ of ["ru", "us"]) {
+      await key("alt+shift");
+      await key("a");
+      await key("shift+b");
+      await desktop.do("key_down", { key: "c" });
+      await desktop.do("key_up", { key: "c" });
+      await desktop.do("type", { text: "d" });
+      await desktop.do("launch", { command: ["python3", "-c", PRESS_E] });
+      await eventually(async () => (await app.client.output(sandboxId, "ls /tmp")).includes("pressed"));
+      await app.client.output(sandboxId, "rm /tmp/pressed");
+    }
+    await expect.poll(() => contentOf("/tmp/keys"), { timeout: PATIENCE.timeoutMs }).toBe("aBcdуaBcde");
+    await desktop.do("launch", { command: "setxkbmap us -option; touch /tmp/keys-reset" });
+    await eventually(async () => (await app.client.output(sandboxId, "ls /tmp")).includes("keys-reset"));
+    await close(window);
   });
 
   it("mousepad: typing, hotkeys, dragging, scrolling, the clipboard and the tree", async () => {

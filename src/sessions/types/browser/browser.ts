@@ -177,9 +177,12 @@ export class Browser implements SessionBackend {
   }
 
   async #boot(signal: AbortSignal): Promise<void> {
-    this.devtools.on("Page.javascriptDialogOpening", dialogOpening, (dialog, session) => {
-      this.#answer(dialog, session);
-    });
+    this.devtools.on(
+      "Page.javascriptDialogOpening",
+      dialogOpening,
+      (dialog, session) => this.#answer(dialog, session),
+      () => this.#dismissLarge(),
+    );
     const params = { behavior: "deny", eventsEnabled: true };
     const request = { method: "Browser.setDownloadBehavior", params, answer: z.unknown() };
     await Promise.all([this.devtools.send(request, signal), this.tabs.start(signal)]);
@@ -194,6 +197,15 @@ export class Browser implements SessionBackend {
     const promptText = dialog.defaultPrompt;
     if (!isTooMany) tab.notify("Page.handleJavaScriptDialog", { accept, promptText }, session);
     else this.tabs.end(tab, `The page opened more than ${MAX_DIALOGS} dialogs, and its tab was ended.`);
+  }
+
+  /**
+   * Dismisses a dialog of which only its size is known. It is a prompt, whose default text may have any length; its tab is
+   * not known. Past the limit it stays, and the next call on its tab ends that.
+   */
+  #dismissLarge(): void {
+    if (this.#dialogs.add({ type: "prompt", message: "" }, false)) return;
+    for (const tab of this.tabs.all) tab.notify("Page.handleJavaScriptDialog", { accept: false });
   }
 
   /** Stops scripts that a call left running in a tab. If the tab still does not answer, it is closed. */

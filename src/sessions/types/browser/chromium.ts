@@ -88,7 +88,9 @@ const FLAGS = [
   "--hide-scrollbars",
   "--force-color-profile=srgb",
   "--log-level=3",
-  "--disable-features=Translate,MediaRouter,DialMediaRouteProvider,OptimizationHints,OptimizationGuideModelDownloading,BackForwardCache,HttpsUpgrades,HttpsFirstBalancedModeAutoEnable,InterestFeedContentSuggestions,AutofillServerCommunication,GlobalMediaControls,PaintHolding,WebUIOmniboxPopup,WebUIOmniboxAimPopup,AiModeOmniboxEntryPoint",
+  // With RenderDocument, a dialog that opens while a page of the same site takes over can neither be answered nor ends: the
+  // old page waits for the answer, and the new one for the old page's process.
+  "--disable-features=RenderDocument,Translate,MediaRouter,DialMediaRouteProvider,OptimizationHints,OptimizationGuideModelDownloading,BackForwardCache,HttpsUpgrades,HttpsFirstBalancedModeAutoEnable,InterestFeedContentSuggestions,AutofillServerCommunication,GlobalMediaControls,PaintHolding,WebUIOmniboxPopup,WebUIOmniboxAimPopup,AiModeOmniboxEntryPoint",
 ];
 
 /**

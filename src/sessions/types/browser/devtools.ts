@@ -54,8 +54,11 @@ interface Pending {
   reject(error: unknown): void;
 }
 
-/** Receives an event's params and session. Must not throw. */
-type Handler = (params: unknown, session: string | undefined) => void;
+/** What handles the events of one method. Must not throw. */
+interface Handler {
+  readonly handle: (params: unknown, session: string | undefined) => void;
+  readonly tooLarge: () => void;
+}
 
 interface Wire {
   /** Resolves when more may be written. */
@@ -106,16 +109,21 @@ export class DevTools {
     this.#stream.push(chunk);
   }
 
-  /** Handles the events of one method. Events that do not match the schema are dropped. */
+  /**
+   * Handles the events of one method. Events that do not match the schema are dropped.
+   * @param tooLarge called in place of `handle` for an event that is too large to be parsed, or is no JSON
+   */
   on<S extends z.ZodType>(
     method: string,
     schema: S,
     handle: (params: z.output<S>, session: string | undefined) => void,
+    tooLarge: () => void = () => {},
   ): void {
-    this.#handlers.set(method, (params, session) => {
+    const parseAndHandle = (params: unknown, session: string | undefined): void => {
       const parsed = schema.safeParse(params);
       if (parsed.success) handle(parsed.data, session);
-    });
+    };
+    this.#handlers.set(method, { handle: parseAndHandle, tooLarge });
   }
 
   /** Removes the handler of a method. */
@@ -257,11 +265,12 @@ export class DevTools {
   }
 
   #event(method: string, bytes: Buffer, whole: boolean): void {
-    const handle = this.#handlers.get(method);
-    if (handle === undefined || !whole) return;
-    const message = parse(bytes);
-    if (message === undefined) return;
-    handle(message.params, typeof message.sessionId === "string" ? message.sessionId : undefined);
+    const handler = this.#handlers.get(method);
+    if (handler === undefined) return;
+    const message = whole ? parse(bytes) : undefined;
+    if (message === undefined) handler.tooLarge();
+    else
+      handler.handle(message.params, typeof message.sessionId === "string" ? message.sessionId : undefined);
   }
 
   #break(problem: string): void {

@@ -22,6 +22,13 @@ export interface Box extends Point {
   readonly height: number;
 }
 
+/** Where an element is shown. */
+export interface Place {
+  /** Its first line if it is text that wraps, otherwise all of it. */
+  readonly first: Box;
+  readonly whole: Box;
+}
+
 interface Referred {
   readonly tab: Tab;
   readonly frame: Pick<Frame, "session" | "frameId" | "loaderId">;
@@ -141,23 +148,28 @@ async function byReference(
   throw stale;
 }
 
-/** Scrolls an element into view and returns its position. @throws `ToolFailure` if it is not visible. */
-export async function boxOf(tab: Tab, element: RemoteObject, signal: AbortSignal): Promise<Box> {
+/** Scrolls an element into view and returns its place. @throws `ToolFailure` if it is not visible. */
+export async function placeOf(tab: Tab, element: RemoteObject, signal: AbortSignal): Promise<Place> {
   const { session, objectId } = element;
   // If it has no layout, the next request fails too.
   await tab.send("DOM.scrollIntoViewIfNeeded", { objectId }, done, signal, session).catch(() => {});
   signal.throwIfAborted();
-  return visibleBox(tab, element, signal);
+  return visiblePlace(tab, element, signal);
 }
 
-async function visibleBox(tab: Tab, { session, objectId }: RemoteObject, signal: AbortSignal): Promise<Box> {
+async function visiblePlace(
+  tab: Tab,
+  { session, objectId }: RemoteObject,
+  signal: AbortSignal,
+): Promise<Place> {
   try {
     const found = await tab.send("DOM.getContentQuads", { objectId }, quads, signal, session);
     const boxes = found.quads.map(boxOfQuad).filter(({ width, height }) => width >= 1 && height >= 1);
-    const [box] = boxes;
-    if (box !== undefined) {
+    const [first] = boxes;
+    if (first !== undefined) {
       const { x, y } = await offsetOf(tab, session, signal);
-      return { ...box, x: box.x + x, y: box.y + y };
+      const inPage = (box: Box): Box => ({ ...box, x: box.x + x, y: box.y + y });
+      return { first: inPage(first), whole: inPage(boxes.reduce(around)) };
     }
   } catch (error) {
     if (!(error instanceof DevToolsError)) throw error;
@@ -177,7 +189,7 @@ export async function pointOf(
   signal: AbortSignal,
 ): Promise<Point> {
   const { session, objectId } = element;
-  let box = await boxOf(tab, element, signal);
+  let box = (await placeOf(tab, element, signal)).first;
   const { x, y } = offset ?? { x: box.width / 2, y: box.height / 2 };
   if (x > box.width || y > box.height) {
     throw new ToolFailure(`The element has only ${Math.round(box.width)}x${Math.round(box.height)} pixels.`);
@@ -187,7 +199,7 @@ export async function pointOf(
     const rect = { x, y, width: 1, height: 1 };
     await tab.send("DOM.scrollIntoViewIfNeeded", { objectId, rect }, done, signal, session).catch(() => {});
     signal.throwIfAborted();
-    box = await visibleBox(tab, element, signal);
+    box = (await visiblePlace(tab, element, signal)).first;
   }
   return { x: box.x + x, y: box.y + y };
 }
@@ -246,4 +258,11 @@ function boxOfQuad(quad: readonly number[]): Box {
   const ys = quad.filter((_, index) => index % 2 === 1);
   const [x, y] = [Math.min(...xs), Math.min(...ys)];
   return { x, y, width: Math.max(...xs) - x, height: Math.max(...ys) - y };
+}
+
+/** The smallest rectangle around two others. */
+function around(one: Box, other: Box): Box {
+  const [x, y] = [Math.min(one.x, other.x), Math.min(one.y, other.y)];
+  const width = Math.max(one.x + one.width, other.x + other.width) - x;
+  return { x, y, width, height: Math.max(one.y + one.height, other.y + other.height) - y };
 }

@@ -1,7 +1,9 @@
 import { z } from "zod";
 import type { BrowserUse, Outcome } from "./browser.ts";
-import { type Box, boxOf, type ElementName, findElement } from "./elements.ts";
+import { DevToolsError } from "./devtools.ts";
+import { type Box, type ElementName, findElement, placeOf } from "./elements.ts";
 import { ToolFailure } from "./failure.ts";
+import type { Tab } from "./tab.ts";
 
 /** Chromium draws nothing larger. A taller page is cut off. */
 const MAX_SIDE = 16_384;
@@ -18,14 +20,8 @@ const metrics = z.object({
 export async function screenshot(use: BrowserUse, name: ElementName, fullPage: boolean): Promise<Outcome> {
   const { tab, signal } = use;
   const part = await partOf(use, name, fullPage);
-  const params = {
-    format: "png",
-    // A fifth larger, in half the time.
-    optimizeForSpeed: true,
-    ...(part && { clip: { ...part.clip, scale: 1 }, captureBeyondViewport: true }),
-  };
-  const [content, { url, title }] = await Promise.all([
-    tab.fetch("Page.captureScreenshot", params, signal),
+  const [{ content, truncated }, { url, title }] = await Promise.all([
+    capture(tab, part, signal),
     tab.shown(signal),
   ]);
   const isPng = content.length > HEADER_BYTES && content.subarray(0, SIGNATURE.length).equals(SIGNATURE);
@@ -35,9 +31,41 @@ export async function screenshot(use: BrowserUse, name: ElementName, fullPage: b
     height: content.readUInt32BE(20),
     url,
     title,
-    truncated: part?.truncated ?? false,
+    truncated,
   };
   return { data, attachments: [{ name: "screenshot", mediaType: "image/png", content }] };
+}
+
+/** A part of a page, and whether more was asked for. */
+interface Part {
+  readonly clip: Box;
+  readonly truncated: boolean;
+}
+
+/**
+ * Captures a part of the page, or less of it: how many bytes a picture takes is known only once the browser has made it.
+ * @param part undefined: the viewport.
+ */
+export async function capture(
+  tab: Pick<Tab, "fetch">,
+  part: Part | undefined,
+  signal: AbortSignal,
+): Promise<{ readonly content: Buffer; readonly truncated: boolean }> {
+  const params = {
+    format: "png",
+    // A fifth larger, in half the time.
+    optimizeForSpeed: true,
+    ...(part && { clip: { ...part.clip, scale: 1 }, captureBeyondViewport: true }),
+  };
+  try {
+    const content = await tab.fetch("Page.captureScreenshot", params, signal);
+    return { content, truncated: part?.truncated ?? false };
+  } catch (error) {
+    const isTooLarge = error instanceof DevToolsError && error.tooLarge;
+    if (!isTooLarge || part === undefined || part.clip.height <= 1) throw error;
+    const clip = { ...part.clip, height: Math.ceil(part.clip.height / 2) };
+    return capture(tab, { clip, truncated: true }, signal);
+  }
 }
 
 /** The part of the page to capture. Undefined: the viewport. */
@@ -45,11 +73,11 @@ async function partOf(
   { tab, references, signal }: BrowserUse,
   name: ElementName,
   fullPage: boolean,
-): Promise<{ readonly clip: Box; readonly truncated: boolean } | undefined> {
+): Promise<Part | undefined> {
   const isNamed = name.selector !== undefined || name.ref !== undefined;
   if (!isNamed && !fullPage) return undefined;
   const box = isNamed
-    ? await boxOf(tab, await findElement(tab, references, name, signal), signal)
+    ? (await placeOf(tab, await findElement(tab, references, name, signal), signal)).whole
     : undefined;
   const { cssVisualViewport: viewport, cssContentSize: page } = await tab.send(
     "Page.getLayoutMetrics",

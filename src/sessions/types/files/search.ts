@@ -64,19 +64,20 @@ export class Search {
     const args = ["find", directory, "-name", ".git", "-prune", "-o", "-type", "f", "-print0"];
     const pace = paceOf(call);
     const names = new Splitter([NUL]);
-    let found: string[] = [];
+    let found: Buffer[] = [];
     for await (const chunk of this.#run(args, call)) {
       for (const name of names.of(chunk)) {
         await pace.next();
         const path = name.toString();
         if (name.length > MAX_PATH_BYTES || this.#isHidden(path)) continue;
-        if (await glob.matches(relativeTo(directory, path), pace)) found.push(path);
+        // A copy, because a view would keep the whole chunk.
+        if (await glob.matches(relativeTo(directory, path), pace)) found.push(Buffer.from(name));
         // More results are neither shown nor counted, and sorting in small batches is fast.
-        if (found.length > 2 * MAX_FOUND) found = found.sort().slice(0, MAX_FOUND + 1);
+        if (found.length > 2 * MAX_FOUND) found = found.sort(Buffer.compare).slice(0, MAX_FOUND + 1);
       }
       if (names.count > MAX_LOOKED) break;
     }
-    return shown(found.sort(), names.count > MAX_LOOKED);
+    return shown(found.sort(Buffer.compare).map(String), names.count > MAX_LOOKED);
   }
 
   /**

@@ -35,6 +35,7 @@ globals().update((name, value) for name, value in _builtins.items() if name[0] !
 from ast import Expr, Expression, parse, PyCF_ALLOW_TOP_LEVEL_AWAIT
 from base64 import b64encode
 from contextvars import copy_context
+from io import StringIO
 from json.encoder import encode_basestring_ascii as _quoted
 from linecache import cache as _lines
 from os import _exit, close as _close, dup2, getpid, listdir, open as _open, write as _os_write, O_WRONLY
@@ -215,7 +216,8 @@ def _run(code):
     if code[:1] == '\\ufeff': code = code[1:]
     name = '<call %d>' % _execution
     _module.__builtins__ = builtins
-    _lines[name] = (len(code), None, code.splitlines(True), name)
+    # Python's lines. splitlines() would also split at a form feed, or at U+2028 in a string.
+    _lines[name] = (len(code), None, StringIO(code, None).readlines(), name)
     _lines.pop('<call %d>' % (_execution - 1000), None)
     tree = parse(code, name)
     last = tree.body.pop() if tree.body and isinstance(tree.body[-1], Expr) else None

@@ -232,7 +232,7 @@ const windows = defineTool({
   name: "windows",
   description:
     "Lists the windows from the lowest to the topmost: id, title, class, pid, bounds ([x, y, width, height] of what is inside its frame), active and minimized. " +
-    "Returns windows and window_manager (openbox, none where the sandbox has none, or lost where it ended too often).",
+    "Returns windows and window_manager (openbox, none where the sandbox has none, or lost where it ended too often: then it starts again within a minute).",
   params: nothing,
   defaultTimeoutMs: () => CALL_MS,
   run: (desktop: Desktop, _params, call) => act(desktop, call, "windows"),

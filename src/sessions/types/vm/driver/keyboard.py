@@ -1,5 +1,6 @@
 """Keys and text. A keysym is typed with the key that has it; if there is none, it is bound to a spare key first."""
 
+import contextlib
 import ctypes
 from ctypes import byref, c_int, c_ubyte, c_ulong
 
@@ -126,37 +127,50 @@ class Keyboard:
         if keysym in self._bound:
             self._used.add(code)
 
+    @contextlib.contextmanager
+    def first_layout(self):
+        """Keys have their meanings in the first layout meanwhile: find() knows no other."""
+        display = self._display
+        before = display.pointer()[2] >> x11.GROUP_SHIFT & 3
+        if not before:
+            yield
+            return
+        display.call("XkbLockGroup", x11.CORE_KEYBOARD, 0)
+        try:
+            yield
+        finally:
+            # Keys that go to the next layout went on from the first. The server wraps a number that is too large.
+            moved = display.pointer()[2] >> x11.GROUP_SHIFT & 3
+            display.call("XkbLockGroup", x11.CORE_KEYBOARD, before + moved)
+            display.sync()
+
     def type(self, text, interval):
         """Types text, one key after another, whatever Caps Lock and the current layout are."""
         display = self._display
         keysyms = [keysym_of(character, display) for character in text]
-        state = display.pointer()[2]
-        locked, group = state & x11.LOCK_MASK, state >> x11.GROUP_SHIFT & 3
+        locked = display.pointer()[2] & x11.LOCK_MASK
         if locked:
             display.call("XkbLockModifiers", x11.CORE_KEYBOARD, x11.LOCK_MASK, 0)
-        if group:
-            display.call("XkbLockGroup", x11.CORE_KEYBOARD, 0)
         try:
-            at = 0
-            while at < len(keysyms):
-                fit = yield from self.bind(keysyms[at:at + 4096])
-                for keysym in keysyms[at:at + fit]:
-                    if self.find(keysym) is None:
-                        # A program has changed the layout since.
-                        break
-                    self.tap(keysym)
-                    at += 1
-                    if interval and at < len(keysyms):
-                        display.sync()
-                        yield interval
-                    elif at % KEYS_A_TURN == 0:
-                        display.sync()
-                        yield 0
+            with self.first_layout():
+                at = 0
+                while at < len(keysyms):
+                    fit = yield from self.bind(keysyms[at:at + 4096])
+                    for keysym in keysyms[at:at + fit]:
+                        if self.find(keysym) is None:
+                            # A program has changed the layout since.
+                            break
+                        self.tap(keysym)
+                        at += 1
+                        if interval and at < len(keysyms):
+                            display.sync()
+                            yield interval
+                        elif at % KEYS_A_TURN == 0:
+                            display.sync()
+                            yield 0
         finally:
             if locked:
                 display.call("XkbLockModifiers", x11.CORE_KEYBOARD, x11.LOCK_MASK, x11.LOCK_MASK)
-            if group:
-                display.call("XkbLockGroup", x11.CORE_KEYBOARD, group)
             display.sync()
 
 

@@ -214,14 +214,15 @@ class Desktop:
         # Keys that are already held stay pressed.
         codes = [code for code in codes if code not in self._keyboard.held]
         pressed = []
-        try:
-            for code in codes:
-                self._keyboard.press(code, True)
-                pressed.append(code)
-        finally:
-            for code in reversed(pressed):
-                self._keyboard.press(code, False)
-            self._display.sync()
+        with self._keyboard.first_layout():
+            try:
+                for code in codes:
+                    self._keyboard.press(code, True)
+                    pressed.append(code)
+            finally:
+                for code in reversed(pressed):
+                    self._keyboard.press(code, False)
+                self._display.sync()
         if len(keys) > 1 and any(name in CLIPBOARD_KEYS for _, name in keys):
             yield from self._clipboard_is_used()
 
@@ -238,13 +239,14 @@ class Desktop:
     def hold_keys(self, keys, down):
         codes = yield from self._codes(keys)
         yield from self._windows.manager_is_ready()
-        for code in codes if down else reversed(codes):
-            self._keyboard.press(code, down)
-            if down:
-                self._keyboard.held.add(code)
-            else:
-                self._keyboard.held.discard(code)
-        self._display.sync()
+        with self._keyboard.first_layout():
+            for code in codes if down else reversed(codes):
+                self._keyboard.press(code, down)
+                if down:
+                    self._keyboard.held.add(code)
+                else:
+                    self._keyboard.held.discard(code)
+            self._display.sync()
 
     def wait(self, seconds):
         yield seconds

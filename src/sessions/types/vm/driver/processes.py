@@ -9,7 +9,9 @@ import time
 import guard
 from errors import Failure
 
+# How often a window manager is started again at once. Later, what ended it may have passed, such as a lack of processes.
 WM_RESTARTS = 5
+WM_PAUSE_SECONDS = 60
 # No process of the driver uses a descriptor above this.
 MAX_FD = 1024
 BACKGROUND = 0x2E3440
@@ -61,6 +63,8 @@ class Processes:
         self.window_manager = "none"
         self.running = {}
         self._restarts = 0
+        # When it started last.
+        self._restarted = 0
 
     def path(self, *names):
         return os.path.join(self.directory, *names)
@@ -151,14 +155,16 @@ class Processes:
         self.restart_window_manager()
 
     def restart_window_manager(self):
-        """Starts the window manager if it is lost, unless it ended too often. If the sandbox has no process or memory left
-        for it, the next call tries again.
+        """Starts the window manager if it is lost. One that has ended too often gets a pause. If the sandbox has no process
+        or memory left for it, the next call tries again.
         """
-        if self.window_manager != "lost" or self._restarts == WM_RESTARTS:
+        pauses = self._restarts >= WM_RESTARTS and time.monotonic() < self._restarted + WM_PAUSE_SECONDS
+        if self.window_manager != "lost" or pauses:
             return
         try:
             self.start_window_manager()
             self._restarts += 1
+            self._restarted = time.monotonic()
         except OSError:
             pass
 
