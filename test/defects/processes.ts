@@ -723,8 +723,8 @@ export const PROCESS_DEFECTS: readonly Defect[] = [
     changes: [
       {
         file: "src/engine/outside/control.ts",
-        from: "return this.#send(group, signal);",
-        to: "return group.filter((one) => signalProcess(this.#parts.scope, one, signal)).length > 0;",
+        from: "const isSent = await this.#send(group, signal);",
+        to: "const isSent = group.filter((one) => signalProcess(this.#parts.scope, one, signal)).length > 0;",
       },
     ],
     test: {

@@ -148,7 +148,9 @@ export const STATE_DEFECTS: readonly Defect[] = [
   },
   {
     name: "a Docker that is late loses the sandboxes that are left in it",
-    changes: [{ file: "src/engine/choose.ts", from: "if (containers > 0) {", to: "if (containers < 0) {" }],
+    changes: [
+      { file: "src/engine/choose.ts", from: "if (containers() > 0) {", to: "if (containers() < 0) {" },
+    ],
     test: {
       file: "test/integration/cli/serve.test.ts",
       title: "where containers are left, bubblewrap does not take the place of a Docker that does not answer",

@@ -759,8 +759,8 @@ export const WORKSPACE_DEFECTS: readonly Defect[] = [
     changes: [
       {
         file: "src/workspaces/manager.ts",
-        from: "return isBegun ? (await workspaces.make(name)).record : workspaces.begin(name);",
-        to: "return (await workspaces.make(name)).record;",
+        from: "workspaces.locked(name, () => workspaces.makeForImport(name));",
+        to: "workspaces.locked(name, async () => (await workspaces.make(name)).record);",
       },
     ],
     test: {
