@@ -306,4 +306,19 @@ export const PROGRAM_DEFECTS: readonly Defect[] = [
       title: "a workspace that does not exist is refused with how to make one",
     },
   },
+  {
+    name: "what callers chose acts on the terminal on which the log is read",
+    changes: [
+      {
+        file: "src/cli/service-log.ts",
+        from: "escapeActive(format === undefined ? line : format(line))",
+        to: "(format === undefined ? escapeActive(line) : format(line))",
+      },
+    ],
+    test: {
+      file: "test/integration/cli/service-log.test.ts",
+      title: "a field that a caller chose does not act on the terminal on which a log of %s is read",
+      row: "text",
+    },
+  },
 ];
