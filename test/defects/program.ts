@@ -142,8 +142,8 @@ export const PROGRAM_DEFECTS: readonly Defect[] = [
     changes: [
       {
         file: "src/tenants/edit-tokens.ts",
-        from: "    const server = net.createServer();\n",
-        to: "    const server = net.createServer();\n    Promise.withResolvers();\n",
+        from: "  const server = net.createServer();\n",
+        to: "  const server = net.createServer();\n  Promise.withResolvers();\n",
       },
     ],
     test: { file: "test/integration/cli/token.test.ts", title: "works on Node 20" },
