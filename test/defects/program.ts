@@ -321,4 +321,19 @@ export const PROGRAM_DEFECTS: readonly Defect[] = [
       row: "text",
     },
   },
+  {
+    name: "Tab waits for a service in the network as long as the program looks for TLS",
+    changes: [
+      {
+        file: "src/cli/commands/completion.ts",
+        from: "await untilAborted(asked, signal);",
+        to: "await untilAborted(asked, undefined);",
+      },
+    ],
+    test: {
+      file: "test/integration/cli/completion.test.ts",
+      title: "a service%s that does not answer holds the shell for a second",
+      row: " in the network",
+    },
+  },
 ];

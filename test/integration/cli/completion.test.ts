@@ -136,7 +136,11 @@ test("a missing service adds nothing and prints nothing", async () => {
   expect({ code, stdout, stderr }).toEqual({ code: 0, stdout: "words\n", stderr: "" });
 });
 
-test("a service that does not answer holds the shell for a second", async () => {
+test.each([
+  ["", "127.0.0.1", {}],
+  // The program first asks whether it speaks TLS.
+  [" in the network", "0.0.0.0", { BERTH_TOKEN: "berth_secret" }],
+])("a service%s that does not answer holds the shell for a second", async (_, address, token) => {
   let asked = Promise.withResolvers<number>();
   const silent = createServer((socket) => {
     socket.on("error", () => {}).once("data", () => asked.resolve(performance.now()));
@@ -147,7 +151,7 @@ test("a service that does not answer holds the shell for a second", async () => 
   const heldMs = async (): Promise<number> => {
     asked = Promise.withResolvers();
     const { code, stdout } = await runHere(["completion", "bash", "--", "exec", ""], {
-      env: { BERTH_ADDRESS: `127.0.0.1:${port}` },
+      env: { BERTH_ADDRESS: `${address}:${port}`, ...token },
     });
     expect({ code, stdout }).toEqual({ code: 0, stdout: "words\n" });
     return performance.now() - (await asked.promise);
