@@ -336,4 +336,32 @@ export const PROGRAM_DEFECTS: readonly Defect[] = [
       row: " in the network",
     },
   },
+  {
+    name: "Tab in bash finds nothing behind a name with a space",
+    changes: [
+      { file: "src/cli/completion/scripts.ts", from: '  words=("\\${words[@]//\\\\\\\\/}")\n', to: "" },
+    ],
+    test: {
+      file: "test/integration/cli/completion.test.ts",
+      suite: "with bash",
+      title: "%s",
+      row: "berth cp box-1:deep/a\\ f",
+    },
+  },
+  {
+    name: "Tab in fish finds nothing behind a name with a space",
+    changes: [
+      {
+        file: "src/cli/completion/scripts.ts",
+        from: "(string unescape -- (commandline -ct)$quote)",
+        to: "(commandline -ct)",
+      },
+    ],
+    test: {
+      file: "test/integration/cli/completion.test.ts",
+      suite: "with fish",
+      title: "%s",
+      row: "berth cp box-1:deep/a\\ f",
+    },
+  },
 ];

@@ -62,6 +62,7 @@ const TYPED: [line: string, becomes: () => string][] = [
   ["berth cp b", () => `berth cp ${sandbox}:`],
   ["berth cp box-1:de", () => `berth cp ${sandbox}:deep/`],
   ["berth cp box-1:deep/e", () => `berth cp ${sandbox}:deep/er/`],
+  ["berth cp box-1:deep/a\\ f", () => `berth cp ${sandbox}:deep/a\\ file `],
   ["berth cp local", () => "berth cp local-file "],
 ];
 
@@ -115,7 +116,11 @@ describe("with fish", () => {
   };
 
   test.each(TYPED)("%s", async (line, becomes) => {
-    const word = becomes().trimEnd().split(" ").at(-1);
+    const word = becomes()
+      .trimEnd()
+      .split(/(?<!\\) /)
+      .at(-1)
+      ?.replaceAll("\\", "");
     const words = async () => (await candidates(line)).map((one) => one.split("\t")[0]);
     await expect.poll(words, PATIENCE).toEqual([word]);
   });
