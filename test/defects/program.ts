@@ -364,4 +364,32 @@ export const PROGRAM_DEFECTS: readonly Defect[] = [
       row: "berth cp box-1:deep/a\\ f",
     },
   },
+  {
+    name: "every user of the machine can read the address of a shown desktop in the browser's arguments",
+    changes: [
+      {
+        file: "src/cli/commands/session-view.ts",
+        from: "openBrowser(io, server.ownUrl)",
+        to: "openBrowser(io, server.url)",
+      },
+    ],
+    test: {
+      file: "test/integration/cli/session-view.test.ts",
+      title: "--open gives the browser an address with which other users of the machine get nothing",
+    },
+  },
+  {
+    name: "every user of the machine may follow the address that --open gives to the browser",
+    changes: [
+      {
+        file: "src/cli/view/server.ts",
+        from: "user === undefined || user !== process.geteuid?.()",
+        to: "user === undefined",
+      },
+    ],
+    test: {
+      file: "test/integration/cli/session-view.test.ts",
+      title: "--open gives the browser an address with which other users of the machine get nothing",
+    },
+  },
 ];
