@@ -392,4 +392,26 @@ export const PROGRAM_DEFECTS: readonly Defect[] = [
       title: "--open gives the browser an address with which other users of the machine get nothing",
     },
   },
+  {
+    name: "the progress of a pull or copy leaves a row at each step in a narrow terminal",
+    changes: [
+      {
+        file: "src/cli/progress-line.ts",
+        from: "`\\r\\x1b[K${(shown + end).slice(0, columns)}`",
+        to: "`\\r\\x1b[K${text}${end}`",
+      },
+    ],
+    test: {
+      file: "test/unit/cli/progress-line.test.ts",
+      title: "in 45 columns, pulling registry.example/image: 1 of 2 layers",
+    },
+  },
+  {
+    name: "the progress of a pull or copy writes escape codes to a terminal that knows none",
+    changes: [{ file: "src/cli/progress-line.ts", from: ' && env.TERM !== "dumb"', to: "" }],
+    test: {
+      file: "test/unit/cli/progress-line.test.ts",
+      title: "a terminal that cannot go back in a line gets none",
+    },
+  },
 ];
