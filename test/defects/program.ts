@@ -222,8 +222,8 @@ export const PROGRAM_DEFECTS: readonly Defect[] = [
     changes: [
       {
         file: "src/cli/format.ts",
-        from: 'lines.reduce((most, cells) => Math.max(most, (cells[column] ?? "").length), 0)',
-        to: 'Math.max(...lines.map((cells) => (cells[column] ?? "").length))',
+        from: 'lines.reduce((most, cells) => Math.max(most, columnsOf(cells[column] ?? "")), 0)',
+        to: 'Math.max(...lines.map((cells) => columnsOf(cells[column] ?? "")))',
       },
     ],
     test: { file: "test/unit/cli/format.test.ts", title: "a table may have hundreds of thousands of lines" },
@@ -412,6 +412,20 @@ export const PROGRAM_DEFECTS: readonly Defect[] = [
     test: {
       file: "test/unit/cli/progress-line.test.ts",
       title: "a terminal that cannot go back in a line gets none",
+    },
+  },
+  {
+    name: "the columns of a table are not aligned with wide characters in them",
+    changes: [
+      {
+        file: "src/cli/format.ts",
+        from: "columns += WIDE.test(character) ? 2 : 1",
+        to: "columns++",
+      },
+    ],
+    test: {
+      file: "test/unit/cli/format.test.ts",
+      title: "columns are aligned with characters of any width in them",
     },
   },
 ];
