@@ -428,4 +428,14 @@ export const PROGRAM_DEFECTS: readonly Defect[] = [
       title: "columns are aligned with characters of any width in them",
     },
   },
+  {
+    name: "a directory as stdin is read as an empty file, and replaces what was there",
+    changes: [
+      { file: "src/main.ts", from: "fstatSync(0).isDirectory()", to: "fstatSync(0).isBlockDevice()" },
+    ],
+    test: {
+      file: "test/integration/cli/start.test.ts",
+      title: "a directory as stdin is refused, and not read as an empty file",
+    },
+  },
 ];
