@@ -123,6 +123,8 @@ async function start(
   const audit = await openAuditFile(settings, logger);
   early.defer(() => audit?.close());
   const secrets = await Secrets.open(settings.secrets, grantsOf(tokens), logger);
+  secrets.follow();
+  early.defer(() => secrets.stop());
   const disk = await DataDisk.watch(settings.dataDir, databaseIn(settings.dataDir), logger);
   early.defer(() => disk.stop());
   const service = await compose(settings, { tokens, secrets }, store, logger, signal);
@@ -159,6 +161,7 @@ async function start(
     service.egress.stop();
     await engine.close();
     await tokens?.stop();
+    await secrets.stop();
     await tls?.stop();
     await audit?.close();
     service.state.stop();

@@ -1,9 +1,10 @@
+import { fstatSync } from "node:fs";
 import { isBuiltin } from "node:module";
 import type { Writable } from "node:stream";
 import { within } from "./base/async.ts";
 import { keepCompiled, keepCompiledForUser } from "./base/compile-cache.ts";
 import { keepThreadPoolAwake } from "./base/thread-pool.ts";
-import { Failed } from "./cli/exit.ts";
+import { Failed, UsageError } from "./cli/exit.ts";
 import type { runProgram } from "./cli/program.ts";
 import { VERSION } from "./version.ts";
 
@@ -17,6 +18,8 @@ const program = {
   io: {
     // A getter, so that only commands that read stdin open it.
     get stdin() {
+      // Node would read it as an empty file.
+      if (fstatSync(0).isDirectory()) throw new UsageError("stdin is a directory: redirect a file");
       return process.stdin;
     },
     stdout: process.stdout,

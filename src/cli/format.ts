@@ -42,6 +42,20 @@ export function formatSize(bytes: number): string {
   return `${amount.toFixed(digits)} ${units[unit]}`;
 }
 
+/** Characters that terminals draw two columns wide: those of East Asia, apart from narrow forms, and pictures. */
+const WIDE =
+  /^(?![\uff61-\uffdc])[\p{Script=Han}\p{Script=Hiragana}\p{Script=Katakana}\p{Script=Hangul}\p{Script=Bopomofo}\p{Emoji_Presentation}\u3000-\u303e\uff01-\uffe6]/u;
+/** Characters that terminals draw over the one before. */
+const COMBINING = /^[\p{Mn}\p{Me}]/u;
+
+/** How many columns of a terminal a text without control characters takes. */
+export function columnsOf(text: string): number {
+  if (/^[ -~]*$/.test(text)) return text.length;
+  let columns = 0;
+  for (const character of text) if (!COMBINING.test(character)) columns += WIDE.test(character) ? 2 : 1;
+  return columns;
+}
+
 /**
  * Formats rows below their headings, each column as wide as its widest cell. `paint` may colour a cell, which does not
  * change its width.
@@ -54,14 +68,14 @@ export function formatTable(
   const lines = [headings, ...rows];
   // Not Math.max(...lines), which overflows the stack if there are many.
   const widths = headings.map((_, column) =>
-    lines.reduce((most, cells) => Math.max(most, (cells[column] ?? "").length), 0),
+    lines.reduce((most, cells) => Math.max(most, columnsOf(cells[column] ?? "")), 0),
   );
   return lines
     .map((cells, line) =>
       cells
         .map((cell, column) => {
           const painted = line === 0 ? cell : paint(cell, line - 1, column);
-          return painted + " ".repeat((widths[column] ?? 0) - cell.length);
+          return painted + " ".repeat((widths[column] ?? 0) - columnsOf(cell));
         })
         .join("  ")
         .trimEnd(),

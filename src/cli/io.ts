@@ -1,4 +1,5 @@
 import type { Readable, Writable } from "node:stream";
+import { safeJson } from "../base/safe-json.ts";
 import { EXIT, exitCodeOf, Failed, Interrupted } from "./exit.ts";
 
 /** What the program reads and writes. */
@@ -28,19 +29,6 @@ export async function write(
       else resolve();
     });
   });
-}
-
-/**
- * Characters that JSON need not escape but terminals act on: DEL, C1 controls, changes of direction, other line ends.
- */
-const ACTIVE = /[\u007f-\u009f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]/g;
-
-/** Formats a value as JSON in which nothing acts on a terminal. `indent`: as in `JSON.stringify`. */
-export function safeJson(value: unknown, indent?: number): string {
-  return JSON.stringify(value, undefined, indent).replace(
-    ACTIVE,
-    (character) => `\\u${character.charCodeAt(0).toString(16).padStart(4, "0")}`,
-  );
 }
 
 /** Writes a line of JSON in which nothing acts on a terminal. */

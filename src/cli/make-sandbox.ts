@@ -9,7 +9,9 @@ import type { ServiceClient } from "./client.ts";
 import { remarkLine } from "./colour.ts";
 import { formatSize, messageJson } from "./format.ts";
 import { type Io, writeJson } from "./io.ts";
+import { ProgressLine } from "./progress-line.ts";
 import type { SpecInit } from "./spec-flags.ts";
+import { visible } from "./visible.ts";
 
 interface MakeSandboxOptions {
   readonly sandboxId: string;
@@ -43,25 +45,21 @@ const PLAIN_INTERVAL_MS = 5000;
 
 /** For people: on stderr, as a progress line on a terminal or as plain lines. */
 export function textDisplay(io: Io): PullDisplay {
-  return io.stderr.isTTY ? terminalDisplay(io) : plainDisplay(io);
+  const line = ProgressLine.on(io);
+  return line ? terminalDisplay(line) : plainDisplay(io);
 }
 
 /** Shows nothing. */
 export const NO_DISPLAY: PullDisplay = { show() {}, end() {} };
 
 /** One line that is redrawn. */
-function terminalDisplay(io: Io): PullDisplay {
-  let drawn = false;
+function terminalDisplay(line: ProgressLine): PullDisplay {
   return {
     show(item) {
       const pull = pullOf(item);
-      if (!pull) return;
-      drawn = true;
-      io.stderr.write(`\r\x1b[Kpulling ${pull.image}${progressOf(pull)}`);
+      if (pull) line.draw(`pulling ${visible(pull.image)}`, progressOf(pull));
     },
-    end() {
-      if (drawn) io.stderr.write("\r\x1b[K");
-    },
+    end: () => line.clear(),
   };
 }
 

@@ -1,6 +1,7 @@
 import { constants, openSync, writeSync } from "node:fs";
 import { isatty } from "node:tty";
 import { pino } from "pino";
+import { escapeActive } from "../base/safe-json.ts";
 import { codeOf } from "../base/system-errors.ts";
 
 /** Lines of JSON are written once they reach this size, or after {@link GATHER_MS}. */
@@ -27,7 +28,8 @@ const LOST = "lines of the log were lost here, because it could not be written";
  */
 export function serviceLog(options: pino.LoggerOptions, format?: (line: string) => string): pino.Logger {
   const fd = openStderr();
-  const text = format ?? ((line: string) => line);
+  // Fields may hold what callers chose, and the log is often read on a terminal.
+  const text = (line: string) => escapeActive(format === undefined ? line : format(line));
   // One write per line would cost a fifth of the service's time. People want to see each at once.
   const output = new LogOutput(fd, format === undefined ? GATHER_BYTES : 0, (lost) => {
     const line = { level: pino.levels.values.warn, time: new Date().toISOString(), lost, msg: LOST };

@@ -1,5 +1,6 @@
 import { Code, type MethodImplSpec } from "@connectrpc/connect";
 import { BerthError, type ErrorReason } from "../base/errors.ts";
+import { safeJson } from "../base/safe-json.ts";
 import {
   type Call,
   type CallObserver,
@@ -27,7 +28,8 @@ const NO_REFUSAL: ReadonlySet<ErrorReason> = new Set(["FILE_PERMISSION", "MESSAG
 
 /**
  * Writes a line at the end of every call that could change something, and for every call that is refused for its token,
- * scope or quota. A line contains ids, method names and codes, and no other data of the call.
+ * scope or quota. A line contains ids, method names and codes, and no other data of the call. Callers choose ids, so
+ * nothing in a line acts on the terminal on which it is read.
  */
 export class AuditLog implements CallObserver {
   readonly #sink: AuditSink;
@@ -72,7 +74,7 @@ export class AuditLog implements CallObserver {
   }
 
   #write(fields: Readonly<Record<string, unknown>>): void {
-    this.#sink.append(JSON.stringify({ time: new Date().toISOString(), event: "call", ...fields }));
+    this.#sink.append(safeJson({ time: new Date().toISOString(), event: "call", ...fields }));
   }
 }
 

@@ -1,3 +1,4 @@
+import { Code } from "@connectrpc/connect";
 import { Counter, Gauge, Histogram, type Registry } from "prom-client";
 import { type Call, type CallObserver, type CallStatus, statusName } from "./call.ts";
 
@@ -45,7 +46,8 @@ export class RpcMetrics implements CallObserver {
   readonly #tallies = new Map<string, Tally>();
   readonly #seconds: Histogram<"method">;
 
-  constructor(registry: Registry) {
+  /** @param methods returns the names of the methods that may be called */
+  constructor(registry: Registry, methods: () => readonly string[]) {
     const registers = [registry];
     const tallies = this.#tallies;
     new Counter({
@@ -55,6 +57,8 @@ export class RpcMetrics implements CallObserver {
       registers,
       collect() {
         this.reset();
+        // An increase shows only where there was a value before, and the first of these counts as well.
+        for (const method of methods()) this.inc({ method, code: statusName(Code.Internal) }, 0);
         for (const [method, { ended }] of tallies) {
           for (const [status, count] of ended) this.inc({ method, code: statusName(status) }, count);
         }

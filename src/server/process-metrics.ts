@@ -84,25 +84,22 @@ export class ProcessMetrics {
     const lag = this.#lag;
     const seconds = (ns: number): number =>
       Number.isFinite(ns) ? Math.max(0, ns / 1e9 - LAG_RESOLUTION_MS / 1000) : 0;
-    const gauge = (kind: string): Gauge =>
+    const gauge = (kind: string, collect?: (this: Gauge) => void): Gauge =>
       new Gauge({
         name: `nodejs_eventloop_lag_${kind}_seconds`,
         help: `Lag of the event loop since the last scrape: ${kind}.`,
         registers,
+        ...(collect && { collect }),
       });
-    const [mean, p50, p99] = [gauge("mean"), gauge("p50"), gauge("p99")];
-    new Gauge({
-      name: "nodejs_eventloop_lag_max_seconds",
-      help: "Lag of the event loop since the last scrape: max.",
-      registers,
-      collect() {
-        mean.set(seconds(lag.mean));
-        p50.set(seconds(lag.percentile(50)));
-        p99.set(seconds(lag.percentile(99)));
-        this.set(lag.count === 0 ? 0 : seconds(lag.max));
-        lag.reset();
-      },
+    // A scrape reads gauges in the order in which they are added, so the first one sets all of them.
+    gauge("mean", function () {
+      this.set(seconds(lag.mean));
+      p50.set(seconds(lag.percentile(50)));
+      p99.set(seconds(lag.percentile(99)));
+      max.set(lag.count === 0 ? 0 : seconds(lag.max));
+      lag.reset();
     });
+    const [p50, p99, max] = [gauge("p50"), gauge("p99"), gauge("max")];
   }
 }
 

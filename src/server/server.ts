@@ -96,7 +96,7 @@ export function createRpcServer(options: RpcServerOptions): RpcServer {
   const calls = new Calls([
     ...(queue ? [queue] : []),
     new CallLog(logger),
-    new RpcMetrics(options.metrics),
+    new RpcMetrics(options.metrics, () => methodsOf(routes)),
     ...(options.audit ? [options.audit] : []),
   ]);
   const { authenticator = anonymousAuthenticator } = options;
@@ -203,6 +203,11 @@ function requestTimeout(limitMs: number): BerthError {
   return new BerthError("DEADLINE_EXCEEDED", `The request did not arrive within ${limitMs / 1000} seconds.`, {
     metadata: { limit_ms: String(limitMs) },
   });
+}
+
+/** `package.Service/Method` of every method. */
+function methodsOf({ services }: RouteTable): string[] {
+  return services.flatMap(({ typeName, methods }) => methods.map(({ name }) => `${typeName}/${name}`));
 }
 
 function isWatch(call: Call): boolean {

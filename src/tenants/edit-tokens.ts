@@ -76,28 +76,42 @@ export function revokeTokens(file: string, ids: readonly string[]): Promise<Read
   });
 }
 
-/** Changes a file atomically, one program at a time. A reader sees the old or the new version. */
+/**
+ * Changes a file atomically, one program at a time. A reader sees the old or the new version.
+ * @param change called again if another program has changed the file meanwhile
+ */
 async function edit<T>(
   named: string,
   mayMake: boolean,
   change: (document: Document, table: TokenTable) => T,
 ): Promise<T> {
   const file = await realpath(named).catch(() => path.resolve(named));
-  using _lock = await lock(file);
-  const before = await readPrivateFile(file, "tokens").catch((error: unknown) => {
-    if (mayMake && isMissing(error)) return undefined;
-    throw error;
-  });
-  const { document, table } = readTokenDocument(before?.text ?? NEW_FILE, named);
-  const result = change(document, table);
-  const text = document.toString({ lineWidth: 0 });
-  // Make sure that the new text is valid, whatever the arguments were.
-  readTokenDocument(text, named);
-  await replace(file, text, before).catch((cause: unknown) => {
-    const { code } = cause as NodeJS.ErrnoException;
-    throw new TokenFileError(`${named} cannot be written (${code ?? cause})`, { cause });
-  });
-  return result;
+  const read = () =>
+    readPrivateFile(file, "tokens").catch((error: unknown) => {
+      if (mayMake && isMissing(error)) return undefined;
+      throw error;
+    });
+  for (const end = performance.now() + LOCK_TIMEOUT_MS; ; ) {
+    const before = await read();
+    const { document, table } = readTokenDocument(before?.text ?? NEW_FILE, named);
+    const result = change(document, table);
+    const text = document.toString({ lineWidth: 0 });
+    if (text === before?.text) return result;
+    // Make sure that the new text is valid, whatever the arguments were.
+    readTokenDocument(text, named);
+    using lock = await lockVersion(file, before?.text);
+    if (lock !== undefined && (await read())?.text === before?.text) {
+      await replace(file, text, before).catch((cause: unknown) => {
+        const { code } = cause as NodeJS.ErrnoException;
+        throw new TokenFileError(`${named} cannot be written (${code ?? cause})`, { cause });
+      });
+      return result;
+    }
+    if (performance.now() > end) {
+      throw new TokenFileError(`${file} is being changed by another program; try again`);
+    }
+    await sleep(LOCK_POLL_MS);
+  }
 }
 
 function isMissing(error: unknown): boolean {
@@ -125,23 +139,19 @@ async function replace(file: string, text: string, before: PrivateText | undefin
 }
 
 /**
- * Locks a file against edits by other programs on this machine, with an abstract socket. The kernel releases it when
- * the program ends, even by a crash.
+ * Locks a version of a file, which only the holder may replace, against edits by other programs on this machine, with an
+ * abstract socket. The kernel releases it when the program ends, even by a crash. Every user of the machine may hold any
+ * such name, and sees those that are held, so the name depends on the text: nobody else can guess that of a later version.
+ * @param text undefined: the file does not exist
+ * @returns undefined if another program holds it
  */
-async function lock(file: string): Promise<Disposable> {
-  const name = `\0berth-tokens-${hashOf(file).toString("hex")}`;
-  const end = performance.now() + LOCK_TIMEOUT_MS;
-  for (;;) {
-    const server = net.createServer();
-    const problem = await new Promise<NodeJS.ErrnoException | undefined>((resolve) => {
-      server.once("listening", () => resolve(undefined)).once("error", resolve);
-      server.listen(name).unref();
-    });
-    if (problem === undefined) return { [Symbol.dispose]: () => void server.close() };
-    if (problem.code !== "EADDRINUSE") throw problem;
-    if (performance.now() > end) {
-      throw new TokenFileError(`${file} is being changed by another program; try again`);
-    }
-    await sleep(LOCK_POLL_MS);
-  }
+async function lockVersion(file: string, text: string | undefined): Promise<Disposable | undefined> {
+  const server = net.createServer();
+  const problem = await new Promise<NodeJS.ErrnoException | undefined>((resolve) => {
+    server.once("listening", () => resolve(undefined)).once("error", resolve);
+    server.listen(`\0berth-tokens-${hashOf(`${file}\0${text}`).toString("hex")}`).unref();
+  });
+  if (problem === undefined) return { [Symbol.dispose]: () => void server.close() };
+  if (problem.code === "EADDRINUSE") return undefined;
+  throw problem;
 }

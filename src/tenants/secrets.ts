@@ -4,7 +4,7 @@ import { open, realpath, stat } from "node:fs/promises";
 import path from "node:path";
 import type { Finding } from "../base/diagnosis.ts";
 import { BerthError } from "../base/errors.ts";
-import { identityOf, RETRY_MS } from "../base/followed-files.ts";
+import { FollowedFiles, identityOf, RETRY_MS } from "../base/followed-files.ts";
 import type { Logger } from "../base/logger.ts";
 import { quoteIfNeeded } from "../base/shell-quote.ts";
 import { parseAside } from "./parse-aside.ts";
@@ -33,12 +33,15 @@ export const ALL_SECRETS: SecretGrants = { allows: () => true };
 
 /**
  * The secrets of a file, `secrets: {NAME: VALUE}` in YAML, or of a directory with one file per secret, as Docker and
- * Kubernetes mount them. They are read at each use, so that a change takes effect with the next command.
+ * Kubernetes mount them. They are read at each use, so that a change takes effect with the next command. A file is also
+ * read when it changes, see {@link follow}.
  */
 export class Secrets {
   readonly #place: string | undefined;
   readonly #grants: SecretGrants;
   readonly #logger: Logger;
+  /** Undefined: there is no file. */
+  #followed: FollowedFiles | undefined;
   /** What the file held when it could last be used. Undefined: the secrets are in a directory. */
   #file: FileContent | undefined;
   /** The read of the file's latest requested version, in progress or done. */
@@ -59,12 +62,31 @@ export class Secrets {
   static async open(place: string | undefined, grants: SecretGrants, logger: Logger): Promise<Secrets> {
     const secrets = new Secrets(place, grants, logger);
     if (place !== undefined) {
+      const followed = await FollowedFiles.note([place]);
       secrets.#file = await contentOf(place).catch((error: unknown) => {
         throw optionError("secrets", error);
       });
+      if (secrets.#file !== undefined) secrets.#followed = followed;
       logger.info({ secrets: secrets.#file?.values.size }, "secrets found");
     }
     return secrets;
+  }
+
+  /**
+   * Reads the file whenever it changes, until {@link stop}: whether it can be used is known at once, and not only when a
+   * command needs a secret.
+   */
+  follow(): void {
+    this.#followed?.follow(async () => {
+      const file = this.#place ?? "";
+      const found = await stat(file, { bigint: true }).catch(() => undefined);
+      await this.#valuesOf(file, found ? identityOf(found) : MISSING);
+      return !this.isStale;
+    });
+  }
+
+  async stop(): Promise<void> {
+    await this.#followed?.stop();
   }
 
   /** Whether the file has changed and cannot be used, so that its previous contents stay in effect. */
@@ -129,6 +151,7 @@ export class Secrets {
       const values = await parseAside("secrets", text, file);
       this.#file = { version, values };
       this.#stale = undefined;
+      this.#logger.info({ secrets: values.size }, "secrets read again");
       return values;
     } catch (error) {
       if (this.#file === undefined) throw error;

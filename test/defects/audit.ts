@@ -162,4 +162,18 @@ export const AUDIT_DEFECTS: readonly Defect[] = [
       title: "a batch of tools names the sessions that it used, as one tool does",
     },
   },
+  {
+    name: "ids in the audit log act on the terminal on which it is read",
+    changes: [
+      {
+        file: "src/server/audit-log.ts",
+        from: "this.#sink.append(safeJson(",
+        to: "this.#sink.append(JSON.stringify(",
+      },
+    ],
+    test: {
+      file: "test/unit/server/audit-log.test.ts",
+      title: "an id that a caller chose does not act on the terminal on which the log is read",
+    },
+  },
 ];

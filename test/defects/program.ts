@@ -142,8 +142,8 @@ export const PROGRAM_DEFECTS: readonly Defect[] = [
     changes: [
       {
         file: "src/tenants/edit-tokens.ts",
-        from: "    const server = net.createServer();\n",
-        to: "    const server = net.createServer();\n    Promise.withResolvers();\n",
+        from: "  const server = net.createServer();\n",
+        to: "  const server = net.createServer();\n  Promise.withResolvers();\n",
       },
     ],
     test: { file: "test/integration/cli/token.test.ts", title: "works on Node 20" },
@@ -222,8 +222,8 @@ export const PROGRAM_DEFECTS: readonly Defect[] = [
     changes: [
       {
         file: "src/cli/format.ts",
-        from: 'lines.reduce((most, cells) => Math.max(most, (cells[column] ?? "").length), 0)',
-        to: 'Math.max(...lines.map((cells) => (cells[column] ?? "").length))',
+        from: 'lines.reduce((most, cells) => Math.max(most, columnsOf(cells[column] ?? "")), 0)',
+        to: 'Math.max(...lines.map((cells) => columnsOf(cells[column] ?? "")))',
       },
     ],
     test: { file: "test/unit/cli/format.test.ts", title: "a table may have hundreds of thousands of lines" },
@@ -304,6 +304,138 @@ export const PROGRAM_DEFECTS: readonly Defect[] = [
     test: {
       file: "test/integration/cli/lists.test.ts",
       title: "a workspace that does not exist is refused with how to make one",
+    },
+  },
+  {
+    name: "what callers chose acts on the terminal on which the log is read",
+    changes: [
+      {
+        file: "src/cli/service-log.ts",
+        from: "escapeActive(format === undefined ? line : format(line))",
+        to: "(format === undefined ? escapeActive(line) : format(line))",
+      },
+    ],
+    test: {
+      file: "test/integration/cli/service-log.test.ts",
+      title: "a field that a caller chose does not act on the terminal on which a log of %s is read",
+      row: "text",
+    },
+  },
+  {
+    name: "Tab waits for a service in the network as long as the program looks for TLS",
+    changes: [
+      {
+        file: "src/cli/commands/completion.ts",
+        from: "await untilAborted(asked, signal);",
+        to: "await untilAborted(asked, undefined);",
+      },
+    ],
+    test: {
+      file: "test/integration/cli/completion.test.ts",
+      title: "a service%s that does not answer holds the shell for a second",
+      row: " in the network",
+    },
+  },
+  {
+    name: "Tab in bash finds nothing behind a name with a space",
+    changes: [
+      { file: "src/cli/completion/scripts.ts", from: '  words=("\\${words[@]//\\\\\\\\/}")\n', to: "" },
+    ],
+    test: {
+      file: "test/integration/cli/completion.test.ts",
+      suite: "with bash",
+      title: "%s",
+      row: "berth cp box-1:deep/a\\ f",
+    },
+  },
+  {
+    name: "Tab in fish finds nothing behind a name with a space",
+    changes: [
+      {
+        file: "src/cli/completion/scripts.ts",
+        from: "(string unescape -- (commandline -ct)$quote)",
+        to: "(commandline -ct)",
+      },
+    ],
+    test: {
+      file: "test/integration/cli/completion.test.ts",
+      suite: "with fish",
+      title: "%s",
+      row: "berth cp box-1:deep/a\\ f",
+    },
+  },
+  {
+    name: "every user of the machine can read the address of a shown desktop in the browser's arguments",
+    changes: [
+      {
+        file: "src/cli/commands/session-view.ts",
+        from: "openBrowser(io, server.ownUrl)",
+        to: "openBrowser(io, server.url)",
+      },
+    ],
+    test: {
+      file: "test/integration/cli/session-view.test.ts",
+      title: "--open gives the browser an address with which other users of the machine get nothing",
+    },
+  },
+  {
+    name: "every user of the machine may follow the address that --open gives to the browser",
+    changes: [
+      {
+        file: "src/cli/view/server.ts",
+        from: "user === undefined || user !== process.geteuid?.()",
+        to: "user === undefined",
+      },
+    ],
+    test: {
+      file: "test/integration/cli/session-view.test.ts",
+      title: "--open gives the browser an address with which other users of the machine get nothing",
+    },
+  },
+  {
+    name: "the progress of a pull or copy leaves a row at each step in a narrow terminal",
+    changes: [
+      {
+        file: "src/cli/progress-line.ts",
+        from: "`\\r\\x1b[K${(shown + end).slice(0, columns)}`",
+        to: "`\\r\\x1b[K${text}${end}`",
+      },
+    ],
+    test: {
+      file: "test/unit/cli/progress-line.test.ts",
+      title: "in 45 columns, pulling registry.example/image: 1 of 2 layers",
+    },
+  },
+  {
+    name: "the progress of a pull or copy writes escape codes to a terminal that knows none",
+    changes: [{ file: "src/cli/progress-line.ts", from: ' && env.TERM !== "dumb"', to: "" }],
+    test: {
+      file: "test/unit/cli/progress-line.test.ts",
+      title: "a terminal that cannot go back in a line gets none",
+    },
+  },
+  {
+    name: "the columns of a table are not aligned with wide characters in them",
+    changes: [
+      {
+        file: "src/cli/format.ts",
+        from: "columns += WIDE.test(character) ? 2 : 1",
+        to: "columns++",
+      },
+    ],
+    test: {
+      file: "test/unit/cli/format.test.ts",
+      title: "columns are aligned with characters of any width in them",
+    },
+  },
+  {
+    name: "a directory as stdin is read as an empty file, and replaces what was there",
+    changes: [
+      { file: "src/main.ts", from: "fstatSync(0).isDirectory()", to: "fstatSync(0).isBlockDevice()" },
+    ],
+    test: {
+      file: "test/integration/cli/start.test.ts",
+      title: "a directory as stdin is refused, and not read as an empty file",
     },
   },
 ];

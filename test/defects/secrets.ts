@@ -321,4 +321,13 @@ export const SECRET_DEFECTS: readonly Defect[] = [
     ],
     test: { file: SECRETS, title: "%s is refused at start, without printing a value" },
   },
+  {
+    name: "a secrets file that cannot be used is only reported once a command needs it",
+    changes: [{ file: "src/app.ts", from: "  secrets.follow();\n", to: "" }],
+    test: {
+      file: SECRETS,
+      title:
+        "of a file that cannot be used is reported before a command needs it, and no longer once the file is repaired",
+    },
+  },
 ];

@@ -286,6 +286,20 @@ export const STATE_DEFECTS: readonly Defect[] = [
     },
   },
   {
+    name: "the lag of the event loop is that of the scrape before",
+    changes: [
+      {
+        file: "src/server/process-metrics.ts",
+        from: "p99.set(seconds(lag.percentile(99)));",
+        to: "setImmediate((late: number) => p99.set(late), seconds(lag.percentile(99)));",
+      },
+    ],
+    test: {
+      file: "test/unit/server/process-metrics.test.ts",
+      title: "all figures about the lag of the event loop are of the time since the last scrape",
+    },
+  },
+  {
     name: "the end of a sandbox that is being created is dropped",
     changes: [
       {

@@ -313,8 +313,8 @@ export const TENANT_DEFECTS: readonly Defect[] = [
     changes: [
       {
         file: "src/tenants/edit-tokens.ts",
-        from: "  using _lock = await lock(file);\n",
-        to: "  void lock;\n",
+        from: "if (lock !== undefined && (await read())?.text === before?.text) {",
+        to: "if (lock !== null) {",
       },
     ],
     test: { file: COMMAND, title: "loses nothing when several programs edit at once" },
@@ -407,6 +407,35 @@ export const TENANT_DEFECTS: readonly Defect[] = [
     test: {
       file: "test/unit/tenants/token-file.test.ts",
       title: "what is of another type than it should be is refused in plain words",
+    },
+  },
+  {
+    name: "every user of the machine may keep the operator from revoking tokens",
+    changes: [
+      {
+        file: "src/tenants/edit-tokens.ts",
+        from: "hashOf(`${file}\\0${text}`)",
+        to: "hashOf(file)",
+      },
+    ],
+    test: {
+      file: "test/unit/tenants/edit-tokens.test.ts",
+      title:
+        "a user of the machine who holds every lock that was ever seen keeps nobody from revoking a token",
+    },
+  },
+  {
+    name: "an edit of the tokens file loses what is written between its read and its lock",
+    changes: [
+      {
+        file: "src/tenants/edit-tokens.ts",
+        from: " && (await read())?.text === before?.text",
+        to: "",
+      },
+    ],
+    test: {
+      file: "test/unit/tenants/edit-tokens.test.ts",
+      title: "what is written between an edit's read and its lock is not lost",
     },
   },
 ];

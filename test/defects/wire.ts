@@ -549,4 +549,18 @@ export const WIRE_DEFECTS: readonly Defect[] = [
       title: "the message of a request counts until its work ends, also if its caller has left",
     },
   },
+  {
+    name: "an alert on calls that fail by a fault of the service misses the first one",
+    changes: [
+      {
+        file: "src/server/metrics.ts",
+        from: "        for (const method of methods()) this.inc({ method, code: statusName(Code.Internal) }, 0);\n",
+        to: "",
+      },
+    ],
+    test: {
+      file: "test/unit/server/http-endpoints.test.ts",
+      title: "counts and times calls by method and code",
+    },
+  },
 ];

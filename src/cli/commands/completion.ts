@@ -1,4 +1,5 @@
 import { Argument, Command } from "commander";
+import { untilAborted } from "../../base/async.ts";
 import { SystemClock } from "../../base/clock.ts";
 import { type Candidate, complete, type Typed } from "../completion/complete.ts";
 import { askService } from "../completion/live.ts";
@@ -65,15 +66,18 @@ async function liveCandidates(
   typed: Typed,
 ): Promise<readonly Candidate[] | undefined> {
   let found: readonly Candidate[] | undefined = [];
+  const late = new AbortController();
+  new SystemClock().setTimer(ASK_TIMEOUT_MS, () => late.abort());
+  const signal = AbortSignal.any([host.interrupts.signal, late.signal]);
+  const asked = withClient(host, typed.flags, EXIT.failed, async (client) => {
+    // Caught here, because explaining a failure takes time too.
+    const answer = await askService(client, kind, typed, signal).catch(() => []);
+    if (!signal.aborted) found = answer;
+    return EXIT.ok;
+  });
   try {
-    await withClient(host, typed.flags, EXIT.failed, async (client) => {
-      const late = new AbortController();
-      new SystemClock().setTimer(ASK_TIMEOUT_MS, () => late.abort());
-      const signal = AbortSignal.any([host.interrupts.signal, late.signal]);
-      // Caught here, because explaining a failure takes time too.
-      found = await askService(client, kind, typed, signal).catch(() => []);
-      return EXIT.ok;
-    });
+    // Before the first call, it may find out whether the other side speaks TLS, which takes longer.
+    await untilAborted(asked, signal);
   } catch {
     // Completion shows no errors.
   }

@@ -57,7 +57,7 @@ export function viewCommand(host: CommandHost): Command {
               io.stderr,
               `Showing ${visible(request.workerId)}'s ${resourceType}. Ctrl-C ends it.\n`,
             );
-            if (flags.open) openBrowser(io, server.url);
+            if (flags.open) openBrowser(io, server.ownUrl);
             if (!signal.aborted) await once(signal, "abort");
             if (signal.reason instanceof Interrupted) return EXIT.ok;
             throw signal.reason;

@@ -25,6 +25,8 @@ _berth() {
   else
     words[\${#words[@]} - 1]+=$line
   fi
+  # As typed, a space in a name has a backslash before it.
+  words=("\${words[@]//\\\\/}")
   cur=\${words[\${#words[@]} - 1]}
   # Only the part after the last of them is replaced.
   [[ $COMP_WORDBREAKS == *:* ]] && breaks+=:
@@ -42,7 +44,10 @@ _berth() {
   if [[ $kind == files && \${#COMPREPLY[@]} == 0 ]]; then
     compopt -o default 2>/dev/null
   elif [[ $kind == files ]]; then
-    while IFS= read -r word; do COMPREPLY+=("$word"); done < <(compgen -f -- "$cur")
+    while IFS= read -r word; do
+      printf -v word %q "$word"
+      COMPREPLY+=("$word")
+    done < <(compgen -f -- "$cur")
   fi
   if [[ \${#COMPREPLY[@]} == 1 && \${COMPREPLY[0]} == *[/:=] ]]; then
     compopt -o nospace 2>/dev/null
@@ -71,7 +76,12 @@ if [[ $funcstack[1] == _berth ]]; then _berth "$@"; else compdef _berth berth; f
   fish: `# Completion of berth for fish. To load it: berth completion fish | source
 function __berth_words
     set -l before (commandline -opc)
-    set -l current (commandline -ct)
+    # As typed, a space in a name has a backslash before it, or is in quotes that may be open.
+    set -l current
+    for quote in '' \\' \\"
+        set current (string unescape -- (commandline -ct)$quote)
+        and break
+    end
     set -l lines (berth completion fish -- $before[2..-1] "$current" 2>/dev/null)
     string join \\n -- $lines[2..-1]
     test "$lines[1]" = files; and __fish_complete_path "$current"

@@ -1,5 +1,6 @@
 import { formatDuration, formatSize } from "../format.ts";
 import type { Io } from "../io.ts";
+import { ProgressLine } from "../progress-line.ts";
 import type { Chunks } from "./local-file.ts";
 
 const FIRST_AFTER_MS = 500;
@@ -7,7 +8,8 @@ const REDRAW_MS = 200;
 
 /** Shows the progress of a copy on a terminal if it takes a while. */
 export class CopyProgress {
-  readonly #io: Io;
+  /** Undefined: nothing is shown. */
+  readonly #line: ProgressLine | undefined;
   readonly #now: () => number;
   readonly #startMs: number;
   #drawnMs: number | undefined;
@@ -15,7 +17,7 @@ export class CopyProgress {
 
   /** @param now the current time in milliseconds */
   constructor(io: Io, now: () => number = () => performance.now()) {
-    this.#io = io;
+    this.#line = ProgressLine.on(io);
     this.#now = now;
     this.#startMs = now();
   }
@@ -31,15 +33,15 @@ export class CopyProgress {
 
   /** Clears the progress line. */
   end(): void {
-    if (this.#drawnMs !== undefined) this.#io.stderr.write("\r\x1b[K");
+    this.#line?.clear();
   }
 
   #draw(total: number | undefined): void {
     const now = this.#now();
     const due = this.#drawnMs === undefined ? this.#startMs + FIRST_AFTER_MS : this.#drawnMs + REDRAW_MS;
-    if (!this.#io.stderr.isTTY || now < due) return;
+    if (now < due) return;
     this.#drawnMs = now;
-    this.#io.stderr.write(`\r\x1b[K${formatProgress(this.#bytes, total, now - this.#startMs)}`);
+    this.#line?.draw(formatProgress(this.#bytes, total, now - this.#startMs));
   }
 }
 

@@ -1,6 +1,6 @@
 import type { DescField, DescMessage } from "@bufbuild/protobuf";
+import { safeJson } from "../../base/safe-json.ts";
 import { UsageError } from "../exit.ts";
-import { safeJson } from "../io.ts";
 import { visible } from "../visible.ts";
 
 /** What a template refers to. */

@@ -8,6 +8,7 @@ import { pipeline } from "node:stream/promises";
 import { type WebSocket, WebSocketServer } from "ws";
 import { Failed } from "../exit.ts";
 import { type About, type PageFile, pageFiles } from "./page.ts";
+import { userBehind } from "./user-behind.ts";
 
 interface ViewServerOptions {
   readonly about: About;
@@ -28,17 +29,25 @@ const TOKEN_BYTES = 24;
  */
 export class ViewServer {
   readonly url: string;
+  /**
+   * A URL that leads this process's user to the page, and nobody else. It may be in the arguments of a process, where
+   * every user of the machine can read it.
+   */
+  readonly ownUrl: string;
   readonly #hosts: ReadonlySet<string>;
   readonly #files: ReadonlyMap<string, PageFile>;
   readonly #prefix: string;
+  readonly #ownPath: string;
   readonly #http: http.Server;
   readonly #sockets: WebSocketServer;
 
   private constructor(server: http.Server, files: ReadonlyMap<string, PageFile>, options: ViewServerOptions) {
     const { port } = server.address() as AddressInfo;
     this.#hosts = new Set([`127.0.0.1:${port}`, `localhost:${port}`]);
-    this.#prefix = `/${randomBytes(TOKEN_BYTES).toString("base64url")}/`;
+    this.#prefix = `/${newToken()}/`;
     this.url = `http://127.0.0.1:${port}${this.#prefix}`;
+    this.#ownPath = `/${newToken()}`;
+    this.ownUrl = `http://127.0.0.1:${port}${this.#ownPath}`;
     this.#files = files;
     this.#http = server;
     this.#sockets = new WebSocketServer({
@@ -76,6 +85,7 @@ export class ViewServer {
   }
 
   async #answer(request: http.IncomingMessage, response: http.ServerResponse): Promise<void> {
+    if (this.#isOurs(request) && request.url === this.#ownPath) return this.#lead(request, response);
     const name = this.#nameIn(request);
     const file = name === undefined ? undefined : this.#files.get(name);
     if (file === undefined) return refuse(response, 404);
@@ -85,6 +95,13 @@ export class ViewServer {
     else if (typeof file.content === "string") response.end(file.content);
     // The client has left early: ignore it.
     else await pipeline(createReadStream(file.content.path), response).catch(() => response.destroy());
+  }
+
+  async #lead(request: http.IncomingMessage, response: http.ServerResponse): Promise<void> {
+    const user = await userBehind(request.socket).catch(() => undefined);
+    if (user === undefined || user !== process.geteuid?.())
+      return refuse(response, 403, "Only the user who runs berth may open this. It printed another URL.");
+    response.writeHead(303, { ...this.#headers(request), location: this.#prefix }).end();
   }
 
   #upgrade(request: http.IncomingMessage, socket: Duplex, head: Buffer): void {
@@ -106,12 +123,18 @@ export class ViewServer {
   }
 
   /** The name of the requested file. Undefined if the client does not know the URL. */
-  #nameIn({ headers, url = "" }: http.IncomingMessage): string | undefined {
-    if (!this.#hosts.has(headers.host ?? "")) return undefined;
+  #nameIn(request: http.IncomingMessage): string | undefined {
+    if (!this.#isOurs(request)) return undefined;
+    const { url = "" } = request;
     const given = Buffer.from(url.slice(0, this.#prefix.length));
     const wanted = Buffer.from(this.#prefix);
     if (given.length !== wanted.length || !timingSafeEqual(given, wanted)) return undefined;
     return url.slice(this.#prefix.length);
+  }
+
+  /** Whether the client calls this server by its own name. */
+  #isOurs({ headers: { host = "" } }: http.IncomingMessage): boolean {
+    return this.#hosts.has(host);
   }
 
   #headers({ headers: { host } }: http.IncomingMessage): http.OutgoingHttpHeaders {
@@ -128,6 +151,10 @@ export class ViewServer {
   }
 }
 
-function refuse(response: http.ServerResponse, status: number): void {
-  response.writeHead(status, { "content-type": "text/plain" }).end(`${http.STATUS_CODES[status]}\n`);
+function newToken(): string {
+  return randomBytes(TOKEN_BYTES).toString("base64url");
+}
+
+function refuse(response: http.ServerResponse, status: number, why = http.STATUS_CODES[status]): void {
+  response.writeHead(status, { "content-type": "text/plain" }).end(`${why}\n`);
 }

@@ -62,6 +62,7 @@ const TYPED: [line: string, becomes: () => string][] = [
   ["berth cp b", () => `berth cp ${sandbox}:`],
   ["berth cp box-1:de", () => `berth cp ${sandbox}:deep/`],
   ["berth cp box-1:deep/e", () => `berth cp ${sandbox}:deep/er/`],
+  ["berth cp box-1:deep/a\\ f", () => `berth cp ${sandbox}:deep/a\\ file `],
   ["berth cp local", () => "berth cp local-file "],
 ];
 
@@ -115,7 +116,11 @@ describe("with fish", () => {
   };
 
   test.each(TYPED)("%s", async (line, becomes) => {
-    const word = becomes().trimEnd().split(" ").at(-1);
+    const word = becomes()
+      .trimEnd()
+      .split(/(?<!\\) /)
+      .at(-1)
+      ?.replaceAll("\\", "");
     const words = async () => (await candidates(line)).map((one) => one.split("\t")[0]);
     await expect.poll(words, PATIENCE).toEqual([word]);
   });
@@ -136,7 +141,11 @@ test("a missing service adds nothing and prints nothing", async () => {
   expect({ code, stdout, stderr }).toEqual({ code: 0, stdout: "words\n", stderr: "" });
 });
 
-test("a service that does not answer holds the shell for a second", async () => {
+test.each([
+  ["", "127.0.0.1", {}],
+  // The program first asks whether it speaks TLS.
+  [" in the network", "0.0.0.0", { BERTH_TOKEN: "berth_secret" }],
+])("a service%s that does not answer holds the shell for a second", async (_, address, token) => {
   let asked = Promise.withResolvers<number>();
   const silent = createServer((socket) => {
     socket.on("error", () => {}).once("data", () => asked.resolve(performance.now()));
@@ -147,7 +156,7 @@ test("a service that does not answer holds the shell for a second", async () => 
   const heldMs = async (): Promise<number> => {
     asked = Promise.withResolvers();
     const { code, stdout } = await runHere(["completion", "bash", "--", "exec", ""], {
-      env: { BERTH_ADDRESS: `127.0.0.1:${port}` },
+      env: { BERTH_ADDRESS: `${address}:${port}`, ...token },
     });
     expect({ code, stdout }).toEqual({ code: 0, stdout: "words\n" });
     return performance.now() - (await asked.promise);

@@ -46,7 +46,7 @@ test("on a terminal it is one line, redrawn in place and removed at the end", as
   const command = `${process.execPath} ${MAIN} create --image ${image}`;
   // `script` provides a terminal.
   const child = spawn("script", ["--quiet", "--return", "--command", command, "/dev/null"], {
-    env: { ...process.env, BERTH_ADDRESS: service.address },
+    env: { ...process.env, TERM: "xterm", BERTH_ADDRESS: service.address },
     stdio: ["ignore", "pipe", "inherit"],
   });
   const [screen] = await Promise.all([buffer(child.stdout), once(child, "close")]);

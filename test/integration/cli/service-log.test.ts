@@ -160,3 +160,21 @@ test("lines beyond the limit are written if the reader has made space since", as
   const last = lines.slice(-5).map(({ i }) => i);
   expect(last).toEqual([0, 1, 2, 3, 4].map((more) => MANY + more));
 });
+
+test.each([
+  ["JSON", "undefined"],
+  ["text", '(await import("pino-pretty")).prettyFactory({ colorize: false, singleLine: true })'],
+])(
+  "a field that a caller chose does not act on the terminal on which a log of %s is read",
+  async (_, format) => {
+    const field = JSON.stringify("\x1b[2J\x9b2J\x7f\u202e\u2028日本");
+    const { child, ended } = start(0, "pipe", format, `log.info({ field: ${field} }, "line");`);
+    if (child.stderr === null) throw new Error("its stderr is not piped");
+    child.stdin?.end();
+    const written = await text(child.stderr);
+    expect(written).toContain("\\u009b2J");
+    expect(written).toContain("日本");
+    expect(written).not.toMatch(/[\0-\x09\x0b-\x1f\x7f-\x9f\u2028\u202e]/);
+    expect(await ended).toEqual([0, null]);
+  },
+);

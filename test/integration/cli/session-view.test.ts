@@ -1,5 +1,5 @@
 import { execFileSync } from "node:child_process";
-import { mkdtempSync, readFileSync, rmSync } from "node:fs";
+import { existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import http from "node:http";
 import { tmpdir } from "node:os";
 import path from "node:path";
@@ -7,6 +7,7 @@ import { afterAll, afterEach, beforeAll, describe, expect, test } from "vitest";
 import WebSocket from "ws";
 import { eventually } from "../../support/eventually.ts";
 import { DESKTOP_IMAGE } from "../../support/images.ts";
+import { ORDINARY_ID } from "../../support/ordinary-user.ts";
 import { PersonBrowser } from "../../support/person-browser.ts";
 import { endOf, type ProgramEnd, ServeProcess } from "../../support/program.ts";
 import { RfbClient } from "../../support/rfb.ts";
@@ -45,7 +46,8 @@ const pages: Page[] = [];
 afterEach(() => Promise.all(pages.splice(0).map((page) => page.stop())));
 
 async function view(...args: string[]): Promise<Page> {
-  const child = service.begin(["session", "view", ...args]);
+  const env = { PATH: `${dir}:${process.env.PATH}` };
+  const child = service.begin(["session", "view", ...args], { env });
   const end = endOf(child);
   let text = "";
   child.stdout.on("data", (data: Buffer) => {
@@ -264,6 +266,27 @@ describe("a client without the URL gets nothing", () => {
     expect(await refusalOf(socketOf(`http://127.0.0.1:${port}/`))).toBe(403);
     expect(await refusalOf(socketOf(new URL("novnc/", url).href))).toBe(403);
   });
+});
+
+test("--open gives the browser an address with which other users of the machine get nothing", async () => {
+  const opened = path.join(dir, "opened");
+  const browser = `#!/bin/sh\nprintf %s "$*" > '${opened}.part' && mv '${opened}.part' '${opened}'\n`;
+  writeFileSync(path.join(dir, "xdg-open"), browser, { mode: 0o755 });
+  const { url } = await view("ann", "--open");
+  await eventually(() => existsSync(opened));
+  const seen = readFileSync(opened, "utf8");
+  const { pathname, port } = new URL(url);
+  expect(seen).not.toContain(pathname.slice(1, -1));
+  expect(await get(seen)).toMatchObject({ status: 303, headers: { location: pathname } });
+  expect(await get(seen, undefined, { host: `evil.example:${port}` })).toMatchObject({ status: 404 });
+  const request = `GET ${new URL(seen).pathname} HTTP/1.1\r\nhost: 127.0.0.1:${port}\r\nconnection: close\r\n\r\n`;
+  const script = 'exec 3<>"/dev/tcp/127.0.0.1/$1" && printf %s "$2" >&3 && cat <&3';
+  const asOther = ["--reuid", `${ORDINARY_ID}`, "--regid", `${ORDINARY_ID}`, "--clear-groups"];
+  const answer = execFileSync("setpriv", [...asOther, "bash", "-c", script, "bash", port, request], {
+    encoding: "utf8",
+  });
+  expect(answer).toMatch(/^HTTP\/1\.1 403 /);
+  expect(answer).not.toContain(pathname);
 });
 
 describe("an impossible view is an error at once", () => {

@@ -57,3 +57,20 @@ test("an argument that is not UTF-8 is refused, and not changed", async () => {
   const found = await runProgram(["inspect", "caf\ufffd"], { env });
   expect(found.stderr).toContain("there is nothing with the id caf\ufffd");
 });
+
+test("a directory as stdin is refused, and not read as an empty file", async () => {
+  const env = { BERTH_ADDRESS: service.address };
+  const { stdout } = await runProgram(["create"], { env });
+  const sandbox = stdout.toString().trim();
+  const file = `${sandbox}:file`;
+  await runProgram(["cp", "-", file], { env, stdin: "kept" });
+  const within = ["sh", "-c", 'exec "$@" </', "sh"];
+  for (const args of [
+    ["cp", "-", file],
+    ["exec", sandbox, "--", "cat"],
+  ]) {
+    const end = await runProgram(args, { env, within });
+    expect(end).toMatchObject({ exitCode: 2, stderr: "berth: stdin is a directory: redirect a file\n" });
+  }
+  expect((await runProgram(["cp", file, "-"], { env })).stdout.toString()).toBe("kept");
+});

@@ -85,6 +85,17 @@ describe("a secret", () => {
     expect(await run(client, id)).toBe("changed");
   });
 
+  test("of a file that cannot be used is reported before a command needs it, and no longer once the file is repaired", async () => {
+    const secrets = secretsFile({ key: "kept" });
+    const { app, log } = await serve({ secrets });
+    const ready = async () => (await fetch(`http://${app.address}/readyz`)).text();
+    writeFileSync(secrets, "secrets: [", { mode: 0o600 });
+    await expect.poll(ready).toContain("The secrets file has changed and cannot be used");
+    expect(log.errors).toMatchObject([{ fields: { problem: expect.stringContaining(secrets) } }]);
+    secretsFile({ key: "repaired" });
+    await expect.poll(ready).toBe("ok\n");
+  });
+
   test("of a file in whose place a directory is stays what it was", async () => {
     const secrets = secretsFile({ key: "kept" });
     const { client, log } = await serve({ secrets });

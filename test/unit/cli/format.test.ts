@@ -48,3 +48,24 @@ test("untrusted text cannot control a terminal", () => {
     "caf\u00e9 \u{1f4a5}\\n\\t\\u{1b}[2J\\u{202e}\\u{85}",
   );
 });
+
+test("columns are aligned with characters of any width in them", () => {
+  const rows = [
+    ["ann", "1"],
+    ["日本語", "2"],
+    ["ﾊﾝｶｸ", "3"],
+    ["한국어 (Ａ)", "4"],
+    ["e\u0301te\u0301", "5"],
+    ["🙂 жук", "6"],
+  ];
+  const [heading = "", ...lines] = formatTable(["WORKER", "N"], rows).trimEnd().split("\n");
+  expect(lines).toEqual([
+    "ann          1",
+    "日本語       2",
+    "ﾊﾝｶｸ         3",
+    "한국어 (Ａ)  4",
+    "e\u0301te\u0301          5",
+    "🙂 жук       6",
+  ]);
+  expect(heading).toBe("WORKER       N");
+});

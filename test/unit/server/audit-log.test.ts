@@ -11,7 +11,7 @@ import {
   type ExecuteToolStreamResponseSchema,
   SessionService,
 } from "../../../gen/ts/berth/v1/session_pb.js";
-import { withSubjects } from "../../../src/server/audit-log.ts";
+import { AuditLog, withSubjects } from "../../../src/server/audit-log.ts";
 import { type Call, setCall } from "../../../src/server/call.ts";
 import { Subjects } from "../../../src/server/subjects.ts";
 
@@ -35,4 +35,17 @@ test("a tool whose stream begins with keepalives is recorded with its session", 
   for await (const answer of spec.impl(request, { values } as HandlerContext)) sent.push(answer);
   expect(sent).toEqual(answers);
   expect(call.subjects?.ids).toEqual({ worker_id: ["w"], session_id: ["bash_w_001_abcdef01"] });
+});
+
+test("an id that a caller chose does not act on the terminal on which the log is read", () => {
+  const lines: string[] = [];
+  const log = new AuditLog({ append: (line) => void lines.push(line) }, { reads: false });
+  const call = { changes: true, method: "berth.v1.SessionService/ExecuteToolStream", ageMs: 1 } as Call;
+  log.started(call);
+  const workerId = "\x1b[2J\x9b2J\x7f\u202eabc\u2028日本";
+  call.subjects?.add(ExecuteToolStreamRequestSchema, { workerId });
+  log.ended(call, 0);
+  const [line = ""] = lines;
+  expect(line).not.toMatch(/[\0-\x1f\x7f-\x9f\u2028\u202e]/);
+  expect(JSON.parse(line).ids).toEqual({ worker_id: [workerId] });
 });

@@ -66,6 +66,11 @@ describe("/metrics", () => {
     expect(sample(body, `berth_rpc_total{${stats},code="OK"}`)).toBe(3);
     expect(sample(body, `berth_rpc_total{${stats},code="RESOURCE_EXHAUSTED"}`)).toBe(1);
     expect(sample(body, 'berth_rpc_total{method="unknown",code="UNIMPLEMENTED"}')).toBe(2);
+    // Also for methods that nobody has called: an alert on the increase needs a value before the first failure.
+    for (const method of ["GetStats", "DeleteSandbox"]) {
+      const labels = `method="berth.v1.SandboxService/${method}",code="INTERNAL"`;
+      expect(sample(body, `berth_rpc_total{${labels}}`)).toBe(0);
+    }
     expect(sample(body, `berth_rpc_duration_seconds_count{${stats}}`)).toBe(4);
     expect(sample(body, `berth_rpc_in_flight{${stats}}`)).toBe(0);
     expect(sample(body, 'berth_rpc_in_flight{method="berth.v1.SandboxService/WatchEvents"}')).toBe(1);

@@ -37,6 +37,34 @@ test("garbage collections are counted until the counter is stopped, and further 
   expect(await collections(goesOn)).toBe(last);
 });
 
+test("all figures about the lag of the event loop are of the time since the last scrape", async () => {
+  const registry = new Registry();
+  const metrics = new ProcessMetrics(registry);
+  const kinds = async () => {
+    const text = await registry.metrics();
+    const found = text.matchAll(/^nodejs_eventloop_lag_(mean|p50|p99|max)_seconds (\S+)$/gm);
+    return Object.fromEntries([...found].map(([, kind, seconds]) => [kind, Number(seconds)]));
+  };
+  try {
+    await kinds();
+    await sleep(50);
+    const end = performance.now() + 500;
+    while (performance.now() < end);
+    await sleep(50);
+    const blocked = await kinds();
+    await sleep(50);
+    const later = await kinds();
+    // A scrape whose figures are of different times may show a percentile above the maximum.
+    for (const { mean, p50, p99, max } of [blocked, later]) {
+      expect(Math.max(mean ?? Number.NaN, p50 ?? Number.NaN, p99 ?? Number.NaN)).toBeLessThanOrEqual(
+        max ?? 0,
+      );
+    }
+  } finally {
+    metrics.stop();
+  }
+});
+
 test("the metrics can be read when no more files may be open, and say so", async () => {
   const place = (file: string) => JSON.stringify(path.join(import.meta.dirname, file));
   const script = `

@@ -1601,7 +1601,9 @@ class GetStatsResponse(_message.Message):
     max_sandboxes: _builtins.int
     """How many live sandboxes the server may hold."""
     is_shutting_down: _builtins.bool
-    """Whether the server is stopping."""
+    """Whether the server is stopping. Always false so far, because a server that
+    stops refuses this call as well (SHUTTING_DOWN).
+    """
     server_version: _builtins.str
     """The version of the server, for instance "0.1.0"."""
     waiting_sandboxes: _builtins.int

@@ -1270,7 +1270,8 @@ export declare type GetStatsResponse = Message<"berth.v1.GetStatsResponse"> & {
   cleanupInterval?: Duration | undefined;
 
   /**
-   * Whether the server is stopping.
+   * Whether the server is stopping. Always false so far, because a server that
+   * stops refuses this call as well (SHUTTING_DOWN).
    *
    * @generated from field: bool is_shutting_down = 6;
    */
