@@ -238,7 +238,7 @@ async function tellResults(io: Io, results: readonly SessionResult[], json: bool
   for (const { resourceType, failure, status } of results) {
     if (status === SessionResultStatus.NOT_FOUND) {
       const why = `there is no session of the type ${visible(resourceType)}`;
-      await write(io.stderr, complaint(io, why, "See which there are: berth session ls"));
+      await write(io.stderr, complaint(io, why, "To list them: berth session ls"));
     }
     if (failure) await write(io.stderr, `berth: ${resourceType}: ${visible(failure.message)}\n`);
   }

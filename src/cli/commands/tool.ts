@@ -92,7 +92,7 @@ function runCommand(host: CommandHost): Command {
     .action(
       host.action(async (tool: string, words: string[], flags: RunFlags) => {
         if (flags.json && flags.output === "-") {
-          throw new UsageError("--json and -o - exclude each other: both are written to stdout");
+          throw new UsageError("--json and -o - cannot be used together: both write to stdout");
         }
         const request = {
           workerId: workerOf(flags, host.io.env),

@@ -24,13 +24,13 @@ export const cwdConfig = z
   .string()
   .min(1)
   .max(4096)
-  .refine((text) => !text.includes("\0"), "must not hold NUL")
+  .refine((text) => !text.includes("\0"), "must not contain NUL")
   .describe("Where it starts: absolute, or relative to the sandbox's directory, which is the default.");
 
 /** Environment variables. */
 export const envConfig = z
-  .record(z.string().regex(/^[^=\0]+$/, "a name must not be empty nor hold = or NUL"), z.string())
-  .refine((env) => Object.values(env).every((value) => !value.includes("\0")), "values must not hold NUL")
+  .record(z.string().regex(/^[^=\0]+$/, "a name must not be empty or contain = or NUL"), z.string())
+  .refine((env) => Object.values(env).every((value) => !value.includes("\0")), "values must not contain NUL")
   .refine(
     (env) => Object.entries(env).every((variable) => bytesOf(variable) <= MAX_VARIABLE_BYTES),
     `a variable has at most ${MAX_VARIABLE_BYTES} bytes`,
@@ -61,7 +61,7 @@ export function secondsToMs(seconds: number | undefined): number | undefined {
 
 /** Refuses text with a NUL byte, which no program can take. @throws `INVALID_ARGUMENT`. */
 export function withoutNul(field: string, text: string): string {
-  if (text.includes("\0")) throw invalidArgument(field, "must not hold a NUL byte.");
+  if (text.includes("\0")) throw invalidArgument(field, "must not contain a NUL byte.");
   return text;
 }
 

@@ -176,7 +176,7 @@ export function elementTools(files: FileManager): readonly Tool[] {
     (params) => {
       oneElement(params);
       for (const [index, path] of params.paths.entries()) {
-        if (path.includes("\0")) throw invalidArgument(`params.paths.${index}`, "must not hold NUL.");
+        if (path.includes("\0")) throw invalidArgument(`params.paths.${index}`, "must not contain NUL.");
       }
     },
   );

@@ -190,7 +190,7 @@ const tabs = browserTool(
 );
 
 function directoryOf(browser: Browser, given: string | undefined): string {
-  if (given?.includes("\0")) throw invalidArgument("params.directory", "must not hold NUL.");
+  if (given?.includes("\0")) throw invalidArgument("params.directory", "must not contain NUL.");
   return resolveWorkingDir(browser.place.sandbox.spec.workingDir, given);
 }
 

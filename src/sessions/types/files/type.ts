@@ -283,7 +283,7 @@ class Workspace {
    */
   async file(param: string, path: string, signal: AbortSignal): Promise<PathRequest> {
     const field = `params.${param}`;
-    if (path.includes("\0")) throw invalidArgument(field, "must not hold a NUL byte.");
+    if (path.includes("\0")) throw invalidArgument(field, "must not contain a NUL byte.");
     if (path === "") throw invalidArgument(field, "is empty.");
     const root = await this.#realPath("root", this.root, signal);
     const named = posix.resolve(this.root, path);
