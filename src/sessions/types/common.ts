@@ -1,5 +1,6 @@
 import { z } from "zod";
-import { invalidArgument } from "../../base/errors.ts";
+import { BerthError, invalidArgument } from "../../base/errors.ts";
+import type { LeasedSandbox } from "../../sandboxes/lease.ts";
 import type { RequestedSpec } from "../../sandboxes/spec.ts";
 
 const MIB = 1024 * 1024;
@@ -68,4 +69,19 @@ export function withoutNul(field: string, text: string): string {
 /** The sandbox of a session with a screen or a browser. @param image has the programs, for engines that use images. */
 export function desktopSandbox(image: string): RequestedSpec {
   return { image, memoryBytes: 2048 * MIB, cpuMillis: 2000, pidsLimit: 1024 };
+}
+
+/** The error for a session that lost its backend, while its sandbox lives. @param cause why, for programs */
+export function backendLost(sessionId: string, name: string, why: string, cause: string): BerthError {
+  return new BerthError(
+    "SESSION_LOST",
+    `The session ${JSON.stringify(sessionId)} lost its ${name}: ${why}. Files are kept; the next call starts another one.`,
+    { metadata: { session_id: sessionId, cause } },
+  );
+}
+
+/** Why a backend ended that the kernel killed because its sandbox had reached its limit of memory. */
+export function outOfMemory({ spec }: LeasedSandbox): string {
+  const mib = Math.floor(spec.resources.memoryBytes / 2 ** 20);
+  return `its sandbox ran out of memory (${mib} MiB), and the kernel killed it. Use less memory, or a sandbox with more`;
 }
