@@ -52,7 +52,7 @@ export interface Task {
 
 const STREAM = Array.from({ length: 20_000 }, (_, index) => `${index + 1}\n`).join("");
 
-/** Makes the task of a cell; `unique` tells it from those of other clients. */
+/** Makes the task of a cell; `unique` distinguishes it from those of other clients. */
 export function taskOf(cell: Cell, unique: number, large: string): Task {
   const nap = `sleep 36${String(unique).padStart(4, "0")}`;
   switch (cell) {

@@ -3,7 +3,7 @@
 # berth/test and berth/bash.
 #
 # Usage: scripts/base-image.sh [--yes] [--desktop] [--test]
-#   --desktop  berth/desktop as well (1.6 GB; one to three minutes)
+#   --desktop  berth/desktop as well (1.4 GB; one to three minutes)
 #   --test     the images for tests as well
 #   --yes      install a missing mmdebstrap (root on Debian) without asking; the
 #              same as CI=true in the environment

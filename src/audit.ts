@@ -28,7 +28,7 @@ export async function openAuditFile(
       else
         logger.error(
           { err: problem },
-          "the audit log cannot be written; its lines wait, and are lost beyond a bound",
+          "the audit log cannot be written; its lines wait, and are lost beyond a limit",
         );
     },
   });

@@ -9,11 +9,12 @@ const POLL_MS = 200;
  */
 export const RETRY_MS = 5_000;
 
-/**
- * Reads files that have changed. Must not reject. @param isRetry whether they are unchanged since the last call, which
- * failed. @returns whether they could be used.
- */
-type OnChange = (isRetry: boolean) => Promise<boolean>;
+interface Follower {
+  /** Reads the changed files and uses them. Rejects if they cannot be used. */
+  readonly read: () => Promise<void>;
+  /** Receives why that failed, but not again while unchanged files fail in the same way. */
+  readonly onProblem: (problem: string) => void;
+}
 
 /**
  * Files that the operator may replace while the service runs. They are polled, because watching a path misses changes
@@ -25,6 +26,7 @@ export class FollowedFiles {
   #read: string;
   #seen: string;
   #retryAt = Number.POSITIVE_INFINITY;
+  #problem: string | undefined;
   #timer: NodeJS.Timeout | undefined;
   #looking: Promise<void> = Promise.resolve();
 
@@ -42,24 +44,29 @@ export class FollowedFiles {
     return new FollowedFiles(paths, await versionOf(paths));
   }
 
-  /** Calls back whenever the files have changed, and again while they cannot be used, until {@link stop}. */
-  follow(onChange: OnChange): void {
+  /** Whether the files have changed and cannot be used. */
+  get isStale(): boolean {
+    return this.#problem !== undefined;
+  }
+
+  /** Has the files read whenever they have changed, and again while they cannot be used, until {@link stop}. */
+  follow(follower: Follower): void {
     this.#timer = setTimeout(() => {
-      this.#looking = this.#look(onChange).finally(() => {
-        if (this.#timer !== undefined) this.follow(onChange);
+      this.#looking = this.#look(follower).finally(() => {
+        if (this.#timer !== undefined) this.follow(follower);
       });
     }, POLL_MS);
     this.#timer.unref();
   }
 
-  /** Resolves when no callback runs any more. */
+  /** Resolves when nothing is read any more. */
   async stop(): Promise<void> {
     clearTimeout(this.#timer);
     this.#timer = undefined;
     await this.#looking;
   }
 
-  async #look(onChange: OnChange): Promise<void> {
+  async #look({ read, onProblem }: Follower): Promise<void> {
     const version = await versionOf(this.#paths);
     // Files that are written in place are read only once they have stopped changing: half of a file may be valid.
     const rests = version === this.#seen;
@@ -67,7 +74,19 @@ export class FollowedFiles {
     const isRetry = version === this.#read;
     if (!rests || (isRetry && performance.now() < this.#retryAt)) return;
     this.#read = version;
-    this.#retryAt = (await onChange(isRetry)) ? Number.POSITIVE_INFINITY : performance.now() + RETRY_MS;
+    try {
+      await read();
+      this.#retryAt = Number.POSITIVE_INFINITY;
+      this.#problem = undefined;
+    } catch (error) {
+      // What fails after the stop does not count.
+      if (this.#timer === undefined) return;
+      this.#retryAt = performance.now() + RETRY_MS;
+      const problem = error instanceof Error ? error.message : String(error);
+      const isKnown = isRetry && problem === this.#problem;
+      this.#problem = problem;
+      if (!isKnown) onProblem(problem);
+    }
   }
 }
 

@@ -14,7 +14,7 @@ export interface MemoryShare extends Disposable {
 export function noMemory(): BerthError {
   return new BerthError(
     "TOO_MANY_OPERATIONS",
-    "Your calls have gathered as much as the server has memory for. Try again when others have ended.",
+    "Your calls use all the memory that the server has for them. Try again when some have ended.",
   );
 }
 

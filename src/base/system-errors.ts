@@ -26,7 +26,7 @@ export function tooManyFiles(error: unknown): BerthError | undefined {
   if (codeOf(error) !== "EMFILE") return undefined;
   return new BerthError(
     "TOO_MANY_OPERATIONS",
-    `The service has as many files open as it may. Try again later, or ask the operator to raise the limit: LimitNOFILE in the service's systemd unit, ulimit -n in a shell.`,
+    `The service has reached its limit of open files. Try again later, or ask the operator to raise the limit: LimitNOFILE in the service's systemd unit, ulimit -n in a shell.`,
     { cause: error, retryAfterMs: 1_000 },
   );
 }

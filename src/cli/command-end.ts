@@ -21,7 +21,7 @@ export function commandEnd(status: ExitStatus): CommandEnd {
       const ran = status.duration ? ` after ${formatDuration(durationMs(status.duration))}` : "";
       return {
         exitCode: EXIT.timedOut,
-        remark: `the command ran into its timeout and was killed${ran}.${detail}`,
+        remark: `the command exceeded its timeout and was killed${ran}.${detail}`,
       };
     }
     case ExitCause.OUT_OF_MEMORY:
@@ -32,7 +32,7 @@ export function commandEnd(status: ExitStatus): CommandEnd {
     case ExitCause.OUTPUT_LIMIT:
       return {
         exitCode: EXIT.noCommand,
-        remark: `the command wrote more than it may and was killed.${detail}`,
+        remark: `the command exceeded its output limit and was killed.${detail}`,
       };
     case ExitCause.CANCELED:
       return { exitCode: EXIT.noCommand, remark: `the command was canceled.${detail}` };

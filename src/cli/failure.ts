@@ -66,13 +66,11 @@ function connectionFailure(error: ConnectError, address: ServiceAddress): Descri
     };
   }
   const orProxy =
-    isLocal && socketPath === undefined
-      ? `\nA proxy that takes HTTP/2 alone is called by http://${text}`
-      : "";
+    isLocal && socketPath === undefined ? `\nFor a proxy that takes only HTTP/2, write http://${text}` : "";
   if (code?.startsWith("HPE_") || code === "ERR_HTTP2_ERROR" || isNoAnswerToCalls(error)) {
     return {
       message: `what answers at ${text} is not Berth`,
-      hint: `See to --address or BERTH_ADDRESS. A port that speaks TLS is called by https://HOST:PORT.${orProxy}`,
+      hint: `Check --address or BERTH_ADDRESS. For a port that speaks TLS, write https://HOST:PORT.${orProxy}`,
     };
   }
   const noService = {
@@ -91,7 +89,7 @@ function connectionFailure(error: ConnectError, address: ServiceAddress): Descri
     case "EAI_AGAIN":
       return {
         message: `there is no machine with the name in ${text}`,
-        hint: "See to --address or BERTH_ADDRESS.",
+        hint: "Check --address or BERTH_ADDRESS.",
       };
     case "EACCES":
       return {
@@ -134,26 +132,26 @@ function hintFor({ reason, metadata }: ErrorDetail): string | undefined {
   switch (reason) {
     case ErrorReason.SANDBOX_NOT_FOUND:
     case ErrorReason.SANDBOX_NOT_RUNNING:
-      return "See which there are: berth ls --all";
+      return "To list them: berth ls --all";
     case ErrorReason.UNSUPPORTED:
       // Only what the engine lacks can be installed.
       return metadata.capability === undefined ? undefined : MISSING;
     case ErrorReason.ENGINE_UNAVAILABLE:
       return MISSING;
     case ErrorReason.PROCESS_NOT_FOUND:
-      return "See which there are: berth ps --all SANDBOX";
+      return "To list them: berth ps --all SANDBOX";
     case ErrorReason.WORKSPACE_NOT_FOUND:
-      return "See which there are: berth workspace ls. To make one: berth workspace create ID";
+      return "To list them: berth workspace ls. To create one: berth workspace create ID";
     case ErrorReason.UNAUTHENTICATED:
-      return "Give a token with BERTH_TOKEN, --token-file or --profile. The operator makes them: berth token create";
+      return "Give a token with BERTH_TOKEN, --token-file or --profile. The operator creates tokens: berth token create";
     case ErrorReason.TOKEN_SCOPE:
-      return "See what the token may do, as the operator: berth token ls";
+      return "The operator can see what the token may do: berth token ls";
     case ErrorReason.SECRET_NOT_FOUND:
       return "The operator adds secrets with --secrets, and grants them in the tokens file";
     case ErrorReason.TENANT_QUOTA:
-      return "See what the tenant has and may have: berth stats --json";
+      return "To see the tenant's quotas and what it uses: berth stats --json";
     case ErrorReason.SANDBOX_LIMIT:
-      return "See which there are: berth ls";
+      return "To list them: berth ls";
     default:
       return undefined;
   }

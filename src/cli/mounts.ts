@@ -12,7 +12,7 @@ export type MountInit = MessageInitShape<typeof MountSchema>;
 export function parseVolume(text: string): MountInit {
   const problem = (why: string) =>
     new ValueError(
-      `${JSON.stringify(text)}: ${why}; write WORKSPACE:/TARGET or /DIRECTORY:/TARGET, :ro behind it`,
+      `${JSON.stringify(text)}: ${why}; write WORKSPACE:/TARGET or /DIRECTORY:/TARGET, and :ro after it for read-only`,
     );
   const [source = "", target = "", mode, ...more] = text.split(":");
   if (source === "" || target === "") throw problem("a source and a target are needed");

@@ -37,6 +37,6 @@ export function tellRetry(io: Io, address: ServiceAddress, signal: AbortSignal):
   return async (error, attempt, most) => {
     const failure = callFailure(error, address, EXIT.failed);
     const why = failure instanceof Error ? failure.message : String(failure);
-    await write(io.stderr, remarkLine(`${why}; trying to go on (${attempt} of ${most})`), signal);
+    await write(io.stderr, remarkLine(`${why}; reconnecting (${attempt} of ${most})`), signal);
   };
 }

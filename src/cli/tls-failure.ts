@@ -54,7 +54,7 @@ export function tlsFailure(
     case "ERR_SSL_PACKET_LENGTH_TOO_LONG":
       return {
         message: `what answers at ${text} does not speak TLS`,
-        hint: `Call it without: --address ${baseUrl.replace(/^https/, "http")}`,
+        hint: `Connect without TLS: --address ${baseUrl.replace(/^https/, "http")}`,
       };
     default:
       return undefined;

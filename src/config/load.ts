@@ -104,7 +104,7 @@ function readConfigFile(path: string, keys: readonly string[]): ConfigFile {
       path,
       at
         ? `${at} must be a text, a number, true, false or a list of these`
-        : 'it must hold one JSON object, as {"max-sandboxes": 20}',
+        : 'it must contain one JSON object, such as {"max-sandboxes": 20}',
     );
   }
   const values: Record<string, string[]> = {};
@@ -132,7 +132,7 @@ function parseJson(path: string): unknown {
     );
   }
   const twice = repeatedKey(text);
-  if (twice !== undefined) throw fileFault(path, `${twice} is there twice; remove one`);
+  if (twice !== undefined) throw fileFault(path, `${twice} appears twice; remove one`);
   return value;
 }
 
@@ -208,8 +208,8 @@ function checkTogether(config: Config, givenAt: Readonly<Partial<Record<keyof Co
   }
   if (isLocalAddress(listen) || insecure) return;
   const dangers = [
-    tokens === undefined && "without tokens everybody who reaches it can run code",
-    tlsCert === undefined && "without TLS everybody on the way can read everything, tokens included",
+    tokens === undefined && "without tokens anyone who reaches it can run code",
+    tlsCert === undefined && "without TLS anyone on the network path can read everything, tokens included",
   ].filter((danger) => danger !== false);
   if (dangers.length === 0) return;
   const missing = [tokens === undefined && "--tokens", tlsCert === undefined && "--tls-cert and --tls-key"];

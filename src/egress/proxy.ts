@@ -214,7 +214,7 @@ export class EgressProxy {
       owner === undefined ? undefined : this.#credentials.find(hostname.replace(/\.$/, ""), owner);
     if (found === undefined) return undefined;
     // A server answers TRACE with the request that it got, including the credential.
-    if (request.method === "TRACE") throw new Refusal(403, `TRACE is closed for ${hostname}.`);
+    if (request.method === "TRACE") throw new Refusal(403, `TRACE is not allowed for ${hostname}.`);
     try {
       const value = await this.#credentials.valueOf(found);
       validateHeaderValue(found.header, value);

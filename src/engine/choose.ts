@@ -76,7 +76,10 @@ export async function chooseEngine(
   const { engine: name } = settings;
   requirePolicies(settings);
   if ((name === "bubblewrap" || name === "kubernetes") && settings.dockerRequired) {
-    throw new BerthError("INVALID_ARGUMENT", `--engine ${name} and --docker-required exclude each other.`);
+    throw new BerthError(
+      "INVALID_ARGUMENT",
+      `--engine ${name} and --docker-required cannot be used together.`,
+    );
   }
   if (name === "kubernetes")
     return KubernetesEngine.open({

@@ -217,7 +217,7 @@ class Content {
     const { value } = await this.#source.next();
     this.#received += value?.length ?? 0;
     if (this.sizeBytes !== undefined && this.#received > this.sizeBytes)
-      throw wrongSize(this.sizeBytes, "more than that came");
+      throw wrongSize(this.sizeBytes, "more arrived");
     return value;
   }
 }

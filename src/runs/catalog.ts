@@ -12,7 +12,7 @@ export interface RunView {
 }
 
 /** Which page of a list of runs to return. */
-export interface RunPage {
+interface RunPage {
   /** Empty: every state. */
   readonly states: ReadonlySet<RunState>;
   readonly limit: number;
@@ -21,7 +21,7 @@ export interface RunPage {
 }
 
 /** An item of a watch: an event, or a gap: the sequences from..to, whose events are no longer kept. */
-export type RunWatchItem =
+type RunWatchItem =
   | { readonly type: "event"; readonly event: RunEvent }
   | { readonly type: "trimmed"; readonly from: number; readonly to: number };
 

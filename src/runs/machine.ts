@@ -29,7 +29,7 @@ export interface StepReport {
 }
 
 /** A run after a report. */
-export interface Reported {
+interface Reported {
   readonly run: Run;
   /** The step to add to the run's history. */
   readonly step: RunStep;

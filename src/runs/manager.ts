@@ -40,7 +40,7 @@ const MAX_AT_REST = 10_000;
 /** Pause before Berth retries to store the end of a run. */
 const END_RETRY_MS = 5_000;
 
-export interface RunManagerParts extends Omit<RunSandboxParts, "journal"> {
+interface RunManagerParts extends Omit<RunSandboxParts, "journal"> {
   readonly store: RunStore;
   readonly transaction: Transaction;
   readonly writeBehind: WriteBehind;
@@ -53,7 +53,7 @@ export interface RunManagerParts extends Omit<RunSandboxParts, "journal"> {
 }
 
 /** The answer to a report. */
-export interface ReportAnswer {
+interface ReportAnswer {
   /** RUNNING with the next step, or ended, after one attempt to clean up. */
   readonly run: Run;
   /** How it ended. Undefined if it continues. */

@@ -96,7 +96,7 @@ export interface HeldSandbox {
 }
 
 /** The newest report, so that Berth recognizes a repetition of it. */
-export interface LastReport {
+interface LastReport {
   readonly step: number;
   /** Equal only for equal reports. */
   readonly fingerprint: string;

@@ -72,7 +72,7 @@ export class RunningRuns {
     if (!this.#places.hasRoomFor(owner)) {
       throw new BerthError(
         "TOO_MANY_OPERATIONS",
-        `The server takes ${this.#max} runs that are RUNNING, of which ${this.#places.free} are left and ${this.#places.of(owner)} are yours. Wait for one of them to end.`,
+        `The server has places for ${this.#max} RUNNING runs: ${this.#places.free} are free, and ${this.#places.of(owner)} are yours. Wait for one of your runs to end.`,
         { metadata: { limit: String(this.#max) } },
       );
     }

@@ -17,7 +17,7 @@ interface TakenSandbox {
 }
 
 /** The processes in sandboxes that belong to runs. */
-export interface RunProcesses {
+interface RunProcesses {
   /**
    * Ends every process that was started for a run, with its whole tree. Resumes a paused sandbox for that. Resolves
    * when they have ended. Never rejects.

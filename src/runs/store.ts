@@ -51,7 +51,7 @@ export interface ListedRun {
 }
 
 /** A page of a list. */
-export interface RunList {
+interface RunList {
   readonly runs: readonly ListedRun[];
   /** Whether more follow. */
   readonly more: boolean;

@@ -39,7 +39,7 @@ export function assertEnveloped(method: DescMethod, firstByte: number | undefine
 function unenveloped({ methodKind }: DescMethod): BerthError {
   const advice =
     methodKind === "server_streaming"
-      ? 'Send it with "content-type: application/json": the answer then is one JSON message a line.'
+      ? 'Send it with "content-type: application/json": the answer is then one JSON message per line.'
       : "Put a zero byte and the length in front of each message, as four bytes, big-endian; a client of gRPC or Connect does.";
   return invalidArgument(
     CONTENT_TYPE,

@@ -120,7 +120,7 @@ export interface ReceiveAccount {
 function exhausted(): BerthError {
   return new BerthError(
     "TOO_MANY_OPERATIONS",
-    "Your calls hold as many bytes of requests as the server has room for. Let some of them end, or try again in a moment.",
+    "The requests of your calls use all the memory that the server has for them. Wait for some to end, or try again in a moment.",
     { retryAfterMs: 1000 },
   );
 }

@@ -22,7 +22,6 @@ export class LiveTls {
   readonly #files: TlsFiles;
   readonly #followed: FollowedFiles;
   readonly #logger: Logger;
-  #problem: string | undefined;
   #certificate: X509Certificate;
   #authorities: readonly X509Certificate[] = [];
   /** The options at the start. */
@@ -46,12 +45,24 @@ export class LiveTls {
    * used
    */
   follow(use: (options: TlsOptions) => void): void {
-    this.#followed.follow(async (isRetry) => this.#reload(use, isRetry));
+    this.#followed.follow({
+      read: async () => {
+        const options = this.#files.read();
+        use(options);
+        this.#certificate = this.#check(options);
+        this.#logger.info({}, "TLS certificate and key read again");
+      },
+      onProblem: (problem) =>
+        this.#logger.error(
+          { problem },
+          "the TLS files have changed and cannot be used; the certificate from before stays in use",
+        ),
+    });
   }
 
   /** Whether the files have changed but cannot be used, so that the previous options stay in use. */
   get isStale(): boolean {
-    return this.#problem !== undefined;
+    return this.#followed.isStale;
   }
 
   /** When the certificate in use expires, in milliseconds since the Unix epoch. */
@@ -80,27 +91,6 @@ export class LiveTls {
     const problem = problemOf(certificate);
     if (problem !== undefined) this.#logger.warn({ problem }, "clients refuse the TLS certificate");
     return certificate;
-  }
-
-  #reload(use: (options: TlsOptions) => void, isRetry: boolean): boolean {
-    try {
-      const options = this.#files.read();
-      use(options);
-      this.#certificate = this.#check(options);
-      this.#problem = undefined;
-      this.#logger.info({}, "TLS certificate and key read again");
-      return true;
-    } catch (error) {
-      const problem = error instanceof Error ? error.message : String(error);
-      const isKnown = isRetry && problem === this.#problem;
-      this.#problem = problem;
-      if (isKnown) return false;
-      this.#logger.error(
-        { problem },
-        "the TLS files have changed and cannot be used; the certificate from before stays in use",
-      );
-      return false;
-    }
   }
 }
 

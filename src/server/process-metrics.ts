@@ -58,7 +58,7 @@ export class ProcessMetrics {
     );
     gauge(
       "nodejs_heap_size_used_bytes",
-      "What of the JavaScript heap is used.",
+      "Used part of the JavaScript heap.",
       () => getHeapStatistics().used_heap_size,
     );
     gauge(
@@ -112,12 +112,12 @@ function addCpu(registers: Registry[]): void {
   });
   const user = new Counter({
     name: "process_cpu_user_seconds_total",
-    help: "CPU time outside it.",
+    help: "CPU time outside the kernel.",
     registers,
   });
   new Counter({
     name: "process_cpu_seconds_total",
-    help: "CPU time in all.",
+    help: "CPU time in total.",
     registers,
     collect() {
       const used = process.cpuUsage();

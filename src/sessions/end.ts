@@ -50,7 +50,7 @@ export class SessionEnder {
     record.views.abortAll(sessionLost(record, `it ${how}`));
     const failure = await this.#cleanUp(record, `Its session ${JSON.stringify(sessionId)} ${how}.`);
     if (failure !== undefined) {
-      logger.warn({ sessionId, err: failure }, "a session was not cleaned up; it is gone all the same");
+      logger.warn({ sessionId, err: failure }, "a session was not cleaned up; it is gone anyway");
     }
     places.release(record);
     registry.remove(record);

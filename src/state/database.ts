@@ -9,7 +9,7 @@ const BUSY_TIMEOUT_MS = 5_000;
 const MAX_LOG_PAGES = 16_000;
 
 /** How many pages the write-ahead log has, and how many of them are in the file already. */
-export interface LogSize {
+interface LogSize {
   readonly pages: number;
   readonly copied: number;
 }

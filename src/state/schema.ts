@@ -342,7 +342,7 @@ export const REQUEST_COUNTS_SCHEMA = `
  * A digest of each message of the assistant, sealed, in a column before the long one: a report compares it with those of
  * all others. Null: the message is of somebody else, or an earlier version stored it.
  */
-export const MESSAGE_DIGESTS_SCHEMA = `
+const MESSAGE_DIGESTS_SCHEMA = `
   CREATE TABLE digested_messages (
     position INTEGER PRIMARY KEY AUTOINCREMENT,
     run_id TEXT NOT NULL REFERENCES runs (run_id) ON DELETE CASCADE,

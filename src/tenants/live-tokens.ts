@@ -17,7 +17,6 @@ export class LiveTokens {
   readonly #logger: Logger;
   readonly #followed: FollowedFiles;
   #table: TokenTable;
-  #problem: string | undefined;
   readonly #stopping = new AbortController();
 
   private constructor(path: string, table: TokenTable, followed: FollowedFiles, logger: Logger) {
@@ -38,7 +37,14 @@ export class LiveTokens {
     });
     const tokens = new LiveTokens(path, table, followed, logger);
     tokens.#log("tokens read");
-    followed.follow((isRetry) => tokens.#readAgain(isRetry));
+    followed.follow({
+      read: () => tokens.#readAgain(),
+      onProblem: (problem) =>
+        logger.error(
+          { problem },
+          "the tokens file has changed and cannot be used; the tokens it held before stay in force",
+        ),
+    });
     return tokens;
   }
 
@@ -49,7 +55,7 @@ export class LiveTokens {
 
   /** Whether the file has changed and could not be read, so that its previous contents stay in effect. */
   get isStale(): boolean {
-    return this.#problem !== undefined;
+    return this.#followed.isStale;
   }
 
   async stop(): Promise<void> {
@@ -57,26 +63,10 @@ export class LiveTokens {
     await this.#followed.stop();
   }
 
-  async #readAgain(isRetry: boolean): Promise<boolean> {
-    const { signal } = this.#stopping;
-    try {
-      const { text } = await readPrivateFile(this.#path, "tokens");
-      this.#table = await parseAside("tokens", text, this.#path, signal);
-      this.#problem = undefined;
-      this.#log("tokens read again");
-      return true;
-    } catch (error) {
-      if (signal.aborted) return true;
-      const problem = error instanceof Error ? error.message : String(error);
-      const isKnown = isRetry && problem === this.#problem;
-      this.#problem = problem;
-      if (isKnown) return false;
-      this.#logger.error(
-        { problem },
-        "the tokens file has changed and cannot be used; the tokens it held before stay in force",
-      );
-      return false;
-    }
+  async #readAgain(): Promise<void> {
+    const { text } = await readPrivateFile(this.#path, "tokens");
+    this.#table = await parseAside("tokens", text, this.#path, this.#stopping.signal);
+    this.#log("tokens read again");
   }
 
   #log(message: string): void {

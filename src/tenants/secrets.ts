@@ -77,11 +77,15 @@ export class Secrets {
    * command needs a secret.
    */
   follow(): void {
-    this.#followed?.follow(async () => {
-      const file = this.#place ?? "";
-      const found = await stat(file, { bigint: true }).catch(() => undefined);
-      await this.#valuesOf(file, found ? identityOf(found) : MISSING);
-      return !this.isStale;
+    this.#followed?.follow({
+      read: async () => {
+        const file = this.#place ?? "";
+        const found = await stat(file, { bigint: true }).catch(() => undefined);
+        await this.#valuesOf(file, found ? identityOf(found) : MISSING);
+        if (this.#stale !== undefined) throw new Error(this.#stale.problem);
+      },
+      // Logged where it is found, which may be a command.
+      onProblem: () => {},
     });
   }
 

@@ -19,7 +19,7 @@ export const ATTACK_DEFECTS: readonly Defect[] = [
         to: "streamResetBurst: 1000 * limits.maxConcurrentStreams",
       },
     ],
-    test: { file: ATTACKS, title: SERVED, row: "10,000 calls that are cancelled as they come" },
+    test: { file: ATTACKS, title: SERVED, row: "10,000 calls that are canceled as they come" },
   },
   {
     name: "connections are few",

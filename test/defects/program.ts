@@ -300,7 +300,7 @@ export const PROGRAM_DEFECTS: readonly Defect[] = [
   },
   {
     name: "the program does not say how to make a workspace that it did not find",
-    changes: [{ file: "src/cli/failure.ts", from: ". To make one: berth workspace create ID", to: "" }],
+    changes: [{ file: "src/cli/failure.ts", from: ". To create one: berth workspace create ID", to: "" }],
     test: {
       file: "test/integration/cli/lists.test.ts",
       title: "a workspace that does not exist is refused with how to make one",

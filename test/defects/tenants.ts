@@ -16,7 +16,7 @@ export const TENANT_DEFECTS: readonly Defect[] = [
     changes: [
       {
         file: "src/tenants/live-tokens.ts",
-        from: 'await parseAside("tokens", text, this.#path, signal)',
+        from: 'await parseAside("tokens", text, this.#path, this.#stopping.signal)',
         to: "parseTokenFile(text, this.#path)",
       },
     ],
@@ -233,8 +233,8 @@ export const TENANT_DEFECTS: readonly Defect[] = [
     changes: [
       {
         file: "src/tenants/live-tokens.ts",
-        from: "      const problem = error instanceof Error",
-        to: "      this.#table = { tenants: new Map(), tokens: new Map() };\n      const problem = error instanceof Error",
+        from: '    const { text } = await readPrivateFile(this.#path, "tokens");\n    this.#table',
+        to: '    const { text } = await readPrivateFile(this.#path, "tokens");\n    this.#table = { tenants: new Map(), tokens: new Map() };\n    this.#table',
       },
     ],
     test: {

@@ -822,7 +822,7 @@ export const SECURITY_CASES: Readonly<Record<string, readonly SecurityCase[]>> =
           "integration/server/streams.test.ts",
           "a flood of cancels leaves no handler, no call and no stream",
         ),
-        at(ATTACKS, SERVED, "10,000 calls that are cancelled as they come"),
+        at(ATTACKS, SERVED, "10,000 calls that are canceled as they come"),
       ],
       "a connection may cancel any number of calls",
     ),

@@ -118,7 +118,7 @@ function readObject(file: string, text: string): Record<string, unknown> {
   }
   if (isObject(value)) return value;
   throw new AccessError(
-    `${file} must hold an object of profiles, as {"work": {"address": "https://berth.example.com"}}`,
+    `${file} must contain an object of profiles, such as {"work": {"address": "https://berth.example.com"}}`,
   );
 }
 

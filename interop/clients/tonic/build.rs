@@ -1,4 +1,4 @@
-//! Generates the stubs from the descriptors beside this package, where the interop run puts them.
+//! Generates the stubs from the descriptors next to this package, where the interop run puts them.
 
 use prost::Message;
 use prost_types::FileDescriptorSet;

@@ -78,7 +78,7 @@ export function cpCommand(host: CommandHost): Command {
             const { sandboxId, path } = copy.direction === "up" ? copy.to : copy.from;
             const reason = reasonOf(error);
             if (reason === ErrorReason.SANDBOX_NOT_FOUND && path.includes(":")) {
-              const hint = "If its id contains a colon, name it apart: --sandbox ID, and then :PATH";
+              const hint = "If its id contains a colon, give it separately: --sandbox ID, then :PATH";
               throw new Failed(`There is no sandbox "${visible(sandboxId)}".`, { hint, cause: error });
             }
             if (reason === ErrorReason.FILE_NOT_FOUND && copy.direction === "up" && !parts.parents) {

@@ -35,7 +35,7 @@ export function createCommand(host: CommandHost): Command {
         const spec = specOf(flags);
         const sandboxId = idValue("--id", flags.id) ?? newId("sbx");
         return withClient(host, flags, EXIT.failed, async (client) => {
-          host.interrupts.lastWords = `The sandbox may be left: berth rm ${sandboxId}`;
+          host.interrupts.lastWords = `The sandbox may still exist. Delete it with: berth rm ${sandboxId}`;
           const { signal } = host.interrupts;
           const display = flags.json ? NO_DISPLAY : textDisplay(host.io);
           const sandbox = await makeSandbox(client, { sandboxId, spec, display, signal });

@@ -120,9 +120,9 @@ async function diagnoseAddress(
   if (problem === undefined) return { status: "ok", found: `${text} is free` };
   const atPath = listen.kind === "unix" ? await diagnoseSocket(listen.path) : undefined;
   if (atPath !== undefined) return atPath;
-  const another = "Choose another address, as: berth serve --listen 127.0.0.1:7071";
+  const another = "Choose another address, for example: berth serve --listen 127.0.0.1:7071";
   if (problem.code !== "EADDRINUSE") {
-    const found = `${text} cannot be listened on: ${problem.message}`;
+    const found = `cannot listen on ${text}: ${problem.message}`;
     return { status: "missing", found, fix: another };
   }
   const presented = await presentedCertificate(parseServiceAddress(text));
@@ -156,7 +156,7 @@ async function diagnoseSocket(file: string): Promise<Omit<Finding, "subject"> | 
   const there = await lstat(file).catch(() => undefined);
   if (there === undefined) return undefined;
   if (!there.isSocket()) {
-    const fix = `Remove it, or choose another address, as: berth serve --listen unix:${quoteIfNeeded(`${file}.sock`)}`;
+    const fix = `Remove it, or choose another address, for example: berth serve --listen unix:${quoteIfNeeded(`${file}.sock`)}`;
     return { status: "missing", found: `${file} exists and is not a socket`, fix };
   }
   const socket = net.connect(file);
@@ -183,7 +183,7 @@ async function holdsCertificate(file: string, der: Buffer): Promise<boolean> {
 async function diagnoseDataDir({ dataDir }: Config): Promise<Finding> {
   const subject = "data directory";
   const present = await nearestPresent(dataDir);
-  const another = "Choose another, as: berth serve --data-dir DIR";
+  const another = "Choose another, for example: berth serve --data-dir DIR";
   const next = path.join(present, path.relative(present, dataDir).split(path.sep)[0] ?? "");
   if (next !== present && (await lstat(next).catch(() => undefined))?.isSymbolicLink()) {
     const found = `${next} is a link to a place that does not exist`;

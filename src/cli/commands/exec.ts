@@ -78,7 +78,7 @@ export function execCommand(host: CommandHost): Command {
           timeout: durationValue("--timeout", flags.timeout),
         };
         if (flags.detach && flags.interactive) {
-          throw new UsageError("-d and -i exclude each other: a command that is left has no stdin");
+          throw new UsageError("-d and -i cannot be used together: a detached command has no stdin");
         }
         const json = flags.json === true;
         const { signal } = host.interrupts;

@@ -65,12 +65,13 @@ export function logsCommand(host: CommandHost): Command {
 
 /**
  * The part of a process's output that the flags select.
- * @throws UsageError for flags that exclude each other
+ * @throws UsageError for flags that cannot be used together
  */
 function choiceOf({ follow, stdout, stderr, tail, offset }: LogsFlags): (process: Process) => Extract {
-  if (stdout && stderr) throw new UsageError("--stdout and --stderr exclude each other: without, both come");
+  if (stdout && stderr)
+    throw new UsageError("--stdout and --stderr cannot be used together: leave both out to get both streams");
   if (tail !== undefined && offset !== undefined) {
-    throw new UsageError("--tail and --offset exclude each other: each says where to start");
+    throw new UsageError("--tail and --offset cannot be used together: each says where to start");
   }
   const bytes = (text: string) => BigInt(parseCount(text, { min: 0, max: Number.MAX_SAFE_INTEGER }));
   const last = flagValue("--tail", tail, bytes);

@@ -57,7 +57,7 @@ export function runCommand(host: CommandHost): Command {
         const { signal } = host.interrupts;
         return withClient(host, flags, EXIT.noCommand, async (client) => {
           const sandboxId = newId("sbx");
-          host.interrupts.lastWords = `The sandbox may be left: berth rm ${sandboxId}`;
+          host.interrupts.lastWords = `The sandbox may still exist. Delete it with: berth rm ${sandboxId}`;
           let made = false;
           try {
             const display = json ? jsonDisplay(host.io, signal) : textDisplay(host.io);

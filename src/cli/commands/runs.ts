@@ -68,7 +68,8 @@ interface LsFlags extends ListFlags {
 
 function lsCommand(host: CommandHost): Command {
   return listCommand("ls")
-    .summary("list runs, newest first")
+    .summary("list runs")
+    .description("Lists the runs that are RUNNING, newest first; with --all or --state others too.")
     .option("-a, --all", "also those that are not RUNNING")
     .addOption(
       new Option("--state <state>", "only those in this state, may be repeated")
@@ -89,6 +90,7 @@ function lsCommand(host: CommandHost): Command {
 function showCommand(host: CommandHost): Command {
   return clientCommand("show")
     .summary("show a run and its steps")
+    .description("Shows a run and its newest steps.")
     .argument("<run>", "id of the run")
     .addHelpText("after", examples("berth runs show RUN"))
     .action(
@@ -141,7 +143,8 @@ function watchCommand(host: CommandHost): Command {
 
 function cancelCommand(host: CommandHost): Command {
   return clientCommand("cancel")
-    .summary("cancel a run and end its processes; deletes its sandbox unless the run keeps it")
+    .summary("cancel a run")
+    .description("Cancels a run, ends its processes, and deletes its sandbox unless the run keeps it.")
     .argument("<run>", "id of the run")
     .addHelpText("after", examples("berth runs cancel RUN"))
     .action(
@@ -161,8 +164,10 @@ function cancelCommand(host: CommandHost): Command {
 
 function rmCommand(host: CommandHost): Command {
   return clientCommand("rm")
-    .summary("delete runs and their records; those that are RUNNING are canceled first")
-    .description("Deletes runs and prints the id of each. The exit code is 1 if one does not exist.")
+    .summary("delete runs")
+    .description(
+      "Deletes runs and their records, and prints the id of each. Runs that are RUNNING are canceled first. The exit code is 1 if one does not exist.",
+    )
     .option("-f, --force", "ignore those that do not exist")
     .argument("<run...>", "ids of the runs")
     .addHelpText("after", examples("berth runs rm RUN"))

@@ -48,7 +48,7 @@ export function serveCommand(host: CommandHost): Command {
           `berth listens on ${address}; engine ${engine.name} ${engine.version}, isolation: ${describeIsolation(engine.isolation)}\n`,
         );
         logger.info({ address, engine }, "listening");
-        host.interrupts.lastWords = "Sandboxes may be left.";
+        host.interrupts.lastWords = "Sandboxes may be left behind.";
         const reason = await untilAborted(host.interrupts.signal);
         logger.info({ reason }, "stopping");
         const { left } = await service.stop();

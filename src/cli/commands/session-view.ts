@@ -19,6 +19,7 @@ interface ViewFlags extends WorkerFlags {
 /** `berth session view`: shows a desktop in this machine's browser. */
 export function viewCommand(host: CommandHost): Command {
   return workerCommand("view")
+    .summary("show a session in your browser")
     .description(
       "Shows a session in your browser, with pointer and keyboard, until Ctrl-C. Prints the page's URL, which works only on " +
         "this machine; anyone who knows it can use the session. A session does not expire while it is shown.",

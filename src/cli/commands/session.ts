@@ -72,6 +72,7 @@ export function sessionCommand(host: CommandHost): Command {
 
 function createCommand(host: CommandHost): Command {
   return addSecretFlags(workerCommand("create"), SECRETS_OF)
+    .summary("create sessions and print their ids")
     .description("Creates a session of each type for a worker, and prints their ids.")
     .option("--config <json>", "their settings, as the type's schema says")
     .option("--sandbox <id>", "sandbox to run in (default: one of its own)")
@@ -145,6 +146,7 @@ interface LsFlags extends ListFlags {
 
 function lsCommand(host: CommandHost): Command {
   return listCommand("ls")
+    .summary("list sessions")
     .description("Lists sessions, newest first.")
     .option("-w, --worker <id>", "only those of this worker")
     .option("--type <type>", "only those of this type, may be repeated", collect)
@@ -162,6 +164,7 @@ function lsCommand(host: CommandHost): Command {
 
 function resetCommand(host: CommandHost): Command {
   return addSecretFlags(graceOption(workerCommand("reset")), SECRETS_OF)
+    .summary("replace a session with a new one and print its id")
     .description("Ends the worker's session of a type, creates another in its place, and prints its id.")
     .option("--config <json>", "its settings (default: those it had)")
     .argument("<type>", "the type")
@@ -191,6 +194,7 @@ function resetCommand(host: CommandHost): Command {
 
 function removeCommand(host: CommandHost): Command {
   return graceOption(workerCommand("rm"))
+    .summary("end sessions and print their ids")
     .description("Ends a worker's sessions and prints their ids. Without a type, ends all of them.")
     .argument("[type...]", "only those of these types")
     .addHelpText("after", examples("berth session rm", "berth session rm -w ann bash python"))
@@ -234,7 +238,7 @@ async function tellResults(io: Io, results: readonly SessionResult[], json: bool
   for (const { resourceType, failure, status } of results) {
     if (status === SessionResultStatus.NOT_FOUND) {
       const why = `there is no session of the type ${visible(resourceType)}`;
-      await write(io.stderr, complaint(io, why, "See which there are: berth session ls"));
+      await write(io.stderr, complaint(io, why, "To list them: berth session ls"));
     }
     if (failure) await write(io.stderr, `berth: ${resourceType}: ${visible(failure.message)}\n`);
   }

@@ -46,7 +46,7 @@ export function shellCommand(host: CommandHost): Command {
         };
         const terminal = LocalTerminal.of(host.io);
         if (terminal === undefined) {
-          throw new Failed("`berth shell` needs a terminal, and its stdin or stdout is none", {
+          throw new Failed("`berth shell` needs a terminal, but its stdin or stdout is not one", {
             hint: "Without one: berth exec SANDBOX -- COMMAND",
             exitCode: EXIT.noCommand,
           });

@@ -49,6 +49,7 @@ const TOOLS: ListKind<typeof ListToolsResponseSchema, typeof ToolSchema> = {
 
 function lsCommand(host: CommandHost): Command {
   return listCommand("ls")
+    .summary("list tools")
     .description("Lists tools; with --json also the schemas of their params.")
     .argument("[type]", "only those of this type")
     .addHelpText("after", examples("berth tool ls", "berth tool ls bash"))
@@ -64,6 +65,7 @@ function lsCommand(host: CommandHost): Command {
 
 function runCommand(host: CommandHost): Command {
   return workerCommand("run")
+    .summary("run a tool and print its output or its result")
     .description(
       "Runs a tool. Passes on its program's output as it is written; for a tool without output, prints its result as JSON. The " +
         "exit code is the program's, 1 if the tool failed or its code threw an exception, or 124 if it exceeded its timeout.",
@@ -90,7 +92,7 @@ function runCommand(host: CommandHost): Command {
     .action(
       host.action(async (tool: string, words: string[], flags: RunFlags) => {
         if (flags.json && flags.output === "-") {
-          throw new UsageError("--json and -o - exclude each other: both are written to stdout");
+          throw new UsageError("--json and -o - cannot be used together: both write to stdout");
         }
         const request = {
           workerId: workerOf(flags, host.io.env),

@@ -105,7 +105,7 @@ export function topCommand(host: CommandHost): Command {
         const print = printerFor(host, flags, ROWS);
         const labels = keyValues("--label", flags.label);
         if (ids.length > 0 && flags.label !== undefined)
-          throw new UsageError("--label and ids exclude each other: each says which sandboxes");
+          throw new UsageError("--label and ids cannot be used together: each says which sandboxes");
         return withClient(host, flags, EXIT.failed, async (client) => {
           const top = new Top(client, host.interrupts.signal);
           const rows = await (ids.length > 0 ? top.named([...new Set(ids)]) : top.all(labels));

@@ -27,8 +27,9 @@ export function diffCommand(host: CommandHost): Command {
   return clientCommand("diff")
     .argument("<base>", "id of the workspace to compare with")
     .argument("<workspace>", "id of the workspace to show the changes of")
-    .summary(
-      "show how a workspace differs from another one: what was added (A), deleted (D) and modified (M)",
+    .summary("show how a workspace differs from another one")
+    .description(
+      "Prints a line for each entry of a workspace that differs from another one, its base: added (A), deleted (D) or modified (M).",
     )
     .option("--summary", "print only the totals")
     .option("--exit-code", `exit with ${DIFFER} if they differ, and with ${EXIT.noCommand} if the call fails`)

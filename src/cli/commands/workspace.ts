@@ -37,12 +37,13 @@ function exportCommand(host: CommandHost): Command {
   return serviceCommand("export")
     .argument("<workspace>", "its id")
     .summary("write a workspace to stdout as a tar")
+    .description("Writes the files of a workspace to stdout as an uncompressed tar.")
     .addHelpText("after", examples("berth workspace export job > job.tar"))
     .action(
       host.action(async (workspaceId: string, flags: ClientFlags) => {
         const { stdout } = host.io;
         if (stdout.isTTY)
-          throw new UsageError("a tar is nothing to look at: redirect it, as > workspace.tar");
+          throw new UsageError("a tar is not written to a terminal: redirect it, as in > workspace.tar");
         return withClient(host, flags, EXIT.failed, async (client) => {
           const { signal } = host.interrupts;
           for await (const { chunk } of client.workspaces.exportWorkspace({ workspaceId }, { signal })) {
@@ -59,6 +60,9 @@ function importCommand(host: CommandHost): Command {
   return clientCommand("import")
     .argument("<workspace>", "its id; created if it does not exist")
     .summary("unpack a tar from stdin into a workspace")
+    .description(
+      "Unpacks an uncompressed tar from stdin into a workspace, and prints what it had. Nothing is unpacked before the whole tar has been checked.",
+    )
     .option("--replace", "replace everything in the workspace")
     .addHelpText(
       "after",
@@ -67,7 +71,8 @@ function importCommand(host: CommandHost): Command {
     .action(
       host.action(async (workspaceId: string, flags: ClientFlags & { readonly replace?: boolean }) => {
         const { stdin, stdout } = host.io;
-        if (stdin.isTTY) throw new UsageError("the tar comes from stdin: redirect it, as < workspace.tar");
+        if (stdin.isTTY)
+          throw new UsageError("the tar is read from stdin: redirect it, as in < workspace.tar");
         return withClient(host, flags, EXIT.failed, async (client) => {
           const { signal } = host.interrupts;
           const header = { workspaceId, replace: flags.replace === true };
@@ -132,6 +137,7 @@ function createCommand(host: CommandHost): Command {
   return clientCommand("create")
     .argument("<workspace>", "its id")
     .summary("create a workspace and print its directory")
+    .description("Creates a workspace and prints its directory. A workspace that exists stays as it is.")
     .addHelpText("after", examples("berth workspace create job"))
     .action(
       act(host, CreateWorkspaceResponseSchema, {
@@ -147,6 +153,9 @@ function forkCommand(host: CommandHost): Command {
     .argument("<source>", "id of the workspace to copy")
     .argument("<workspace>", "id of the new workspace")
     .summary("create a workspace as a copy of another one, and print its directory")
+    .description(
+      "Creates a workspace with the files of another one, and prints its directory. References and the sandbox are not copied.",
+    )
     .addHelpText("after", examples("berth workspace fork job job-2"))
     .action(
       act(host, ForkWorkspaceResponseSchema, {
@@ -161,6 +170,7 @@ function showCommand(host: CommandHost): Command {
   return clientCommand("show")
     .argument("<workspace>", "its id")
     .summary("show a workspace")
+    .description("Shows a workspace: its directory, sandbox, traces, size and quota.")
     .option("--measure", "measure its size again")
     .addHelpText("after", examples("berth workspace show --measure job"))
     .action(
@@ -192,6 +202,7 @@ const WORKSPACES: ListKind<typeof ListWorkspacesResponseSchema, typeof Workspace
 function lsCommand(host: CommandHost): Command {
   return listCommand("ls")
     .summary("list workspaces")
+    .description("Lists workspaces by id. Broken ones are reported on stderr.")
     .addHelpText("after", examples("berth workspace ls", "berth workspace ls --format '{{.ID}} {{.path}}'"))
     .action(
       listAction(
@@ -213,6 +224,9 @@ function ensureCommand(host: CommandHost): Command {
   return addSpecFlags(clientCommand("ensure"))
     .argument("<workspace>", "its id")
     .summary("make sure that a workspace has a running sandbox, and print the sandbox's id")
+    .description(
+      "Makes sure that a workspace has a running sandbox, and prints the sandbox's id. Creates the workspace if it does not exist. The options apply only to a new sandbox.",
+    )
     .addHelpText(
       "after",
       examples(
@@ -237,6 +251,7 @@ function stopCommand(host: CommandHost): Command {
   return clientCommand("stop")
     .argument("<workspace>", "its id")
     .summary("delete a workspace's sandbox; its directory stays")
+    .description("Deletes the sandbox of a workspace. The directory and the references stay.")
     .addHelpText("after", examples("berth workspace stop job"))
     .action(
       act(host, StopWorkspaceSandboxResponseSchema, {
@@ -253,28 +268,37 @@ function referenceCommand(host: CommandHost, what: "add" | "remove"): Command {
     .argument("<trace>", "id of the trace")
     .addHelpText("after", examples(`berth workspace ${what}-ref job trace-1`));
   if (what === "add") {
-    return command.summary("record that a trace uses a workspace").action(
-      act(host, AddTraceRefResponseSchema, {
+    return command
+      .summary("record that a trace uses a workspace")
+      .description(
+        "Records that a trace uses a workspace, and creates the workspace if it does not exist. A trace belongs to one workspace: if it belonged to another, the command says so.",
+      )
+      .action(
+        act(host, AddTraceRefResponseSchema, {
+          call: (client, [workspaceId, traceId], signal) =>
+            client.workspaces.addTraceRef({ workspaceId, traceId }, { signal }),
+          text: ({ previousWorkspaceId: previous }) =>
+            previous === "" ? "" : `moved from ${visible(previous)}\n`,
+        }),
+      );
+  }
+  return command
+    .summary("record that a trace no longer uses a workspace")
+    .description("Records that a trace no longer uses a workspace.")
+    .action(
+      act(host, RemoveTraceRefResponseSchema, {
         call: (client, [workspaceId, traceId], signal) =>
-          client.workspaces.addTraceRef({ workspaceId, traceId }, { signal }),
-        text: ({ previousWorkspaceId: previous }) =>
-          previous === "" ? "" : `moved from ${visible(previous)}\n`,
+          client.workspaces.removeTraceRef({ workspaceId, traceId }, { signal }),
+        text: () => "",
       }),
     );
-  }
-  return command.summary("record that a trace no longer uses a workspace").action(
-    act(host, RemoveTraceRefResponseSchema, {
-      call: (client, [workspaceId, traceId], signal) =>
-        client.workspaces.removeTraceRef({ workspaceId, traceId }, { signal }),
-      text: () => "",
-    }),
-  );
 }
 
 function lookupCommand(host: CommandHost): Command {
   return clientCommand("lookup")
     .argument("<trace>", "id of the trace")
     .summary("find the workspace of a trace and print its id")
+    .description("Finds the workspace that a trace belongs to, and prints its id.")
     .addHelpText("after", examples("berth workspace lookup trace-1"))
     .action(
       act(host, LookupTraceResponseSchema, {
@@ -288,7 +312,10 @@ function cleanupCommand(host: CommandHost): Command {
   return clientCommand("cleanup")
     .argument("<workspace>", "its id")
     .summary("end the use of a workspace: delete its sandboxes, clear its references")
-    .option("--force", "even while traces refer to it, and delete the workspace with everything in it")
+    .description(
+      "Deletes every sandbox that mounts a workspace, and clears the workspace's references. The workspace stays, unless --force deletes it. Without --force, refuses a workspace that traces refer to.",
+    )
+    .option("--force", "clean up even if traces refer to it, and delete the workspace with everything in it")
     .addHelpText("after", examples("berth workspace cleanup job", "berth workspace cleanup --force job"))
     .action(
       act(host, CleanupWorkspaceResponseSchema, {
@@ -348,7 +375,7 @@ function details(workspace: Workspace): string {
     ["size", sizeBytes === undefined ? "not measured yet" : formatSize(Number(sizeBytes))],
     ["quota", quota],
     ["shared", hasShared ? "the owner's files at /shared" : "nothing"],
-    ["made", createTime ? timestampDate(createTime).toISOString() : ""],
+    ["created", createTime ? timestampDate(createTime).toISOString() : ""],
     ["changed", updateTime ? timestampDate(updateTime).toISOString() : ""],
   ];
   return lines.map(([name, value]) => `${name.padEnd(10)} ${value}\n`).join("");

@@ -22,7 +22,7 @@ export async function download(
 ): Promise<void> {
   const { progress, onLeftOut, signal } = parts;
   const file = await statRemote(parts, from.sandboxId, from.path);
-  if (file === undefined) throw new Failed(`${from.sandboxId}:${from.path} is not there`);
+  if (file === undefined) throw new Failed(`${from.sandboxId}:${from.path} does not exist`);
   const isTree = file.kind === FileKind.DIRECTORY;
   // Leaving a loop over a call does not end the call, so abort it.
   const leave = new AbortController();

@@ -106,7 +106,7 @@ export function printerFor<T>(
 ): Print<T> {
   const { stdout } = io;
   if ([json, quiet, format !== undefined].filter(Boolean).length > 1) {
-    throw new UsageError("--json, --quiet and --format exclude each other: each says what is written");
+    throw new UsageError("--json, --quiet and --format cannot be used together: choose one");
   }
   if (json) return (_, whole) => writeJson(stdout, whole(), signal);
   const textOf = quiet

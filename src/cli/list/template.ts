@@ -56,7 +56,7 @@ export function parseTemplate<T>(text: string, subject: TemplateSubject<T>): Tem
     if (literal !== "") parts.push(literalPart(literal));
     if (open === -1) break;
     const close = text.indexOf("}}", open);
-    if (close === -1) throw new UsageError(`--format: "{{" has no "}}" behind it; ${FORMS}`);
+    if (close === -1) throw new UsageError(`--format: "{{" has no "}}" after it; ${FORMS}`);
     parts.push(expressionPart(text.slice(open + 2, close), subject));
     at = close + 2;
   }

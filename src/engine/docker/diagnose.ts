@@ -81,7 +81,7 @@ async function whyNoDaemon(error: BerthError, place: string): Promise<{ found: s
   if (place !== DEFAULT_SOCKET) {
     return {
       found,
-      fix: "Correct --docker-host or DOCKER_HOST, or start the daemon that is to listen there",
+      fix: "Correct --docker-host or DOCKER_HOST, or start the daemon that should listen there",
     };
   }
   const install = (await isInstalled("dockerd"))

@@ -56,7 +56,7 @@ interface ZygoteRequest {
 const HANDLE_PREFIX = "zygote-";
 
 /** An answer of a zygote. */
-export type ZygoteAnswer =
+type ZygoteAnswer =
   | { readonly kind: "exited"; readonly code: number }
   /** The pipes belong to another uid than this one, the user's. */
   | { readonly kind: "uid"; readonly uid: number }

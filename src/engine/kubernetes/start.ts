@@ -195,7 +195,7 @@ async function runSetUp(
 function imageUnavailable(image: string, words: string): BerthError {
   return new BerthError(
     "IMAGE_UNAVAILABLE",
-    `The image ${JSON.stringify(image)} cannot be had: ${words}. Check its name, the registry and --image-pull-secret.`,
+    `The image ${JSON.stringify(image)} cannot be pulled: ${words}. Check its name, the registry and --image-pull-secret.`,
   );
 }
 

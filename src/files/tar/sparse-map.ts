@@ -24,7 +24,7 @@ export async function readOldGnuMap(source: ByteSource, header: Buffer, size: nu
   for (let extended = read(header, OLD_GNU); extended; ) {
     if (segments.length > MAX_SEGMENTS) throw tooManyHoles();
     const block = await source.take(BLOCK_BYTES);
-    if (block === undefined) throw notTar("it breaks off");
+    if (block === undefined) throw notTar("it ends too early");
     extended = read(block, OLD_GNU_MORE);
   }
   return checked({ realSize, segments }, size);

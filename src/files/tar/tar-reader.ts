@@ -39,13 +39,13 @@ interface Extension {
  * @throws `ARCHIVE_REJECTED` for data that is not a tar or is truncated; errors of the source.
  */
 export async function* readTar(chunks: AsyncIterable<Uint8Array>): AsyncGenerator<TarItem> {
-  const source = new ByteSource(chunks, () => notTar("it breaks off"));
+  const source = new ByteSource(chunks, () => notTar("it ends too early"));
   let extension: Extension = { bytes: 0 };
   for (let count = 0; ; ) {
     const block = await source.take(BLOCK_BYTES);
     if (block === undefined || isZero(block)) {
       if (block === undefined && count === 0) throw notTar("it is empty");
-      if (extension.bytes > 0) throw notTar("it breaks off");
+      if (extension.bytes > 0) throw notTar("it ends too early");
       // Drain the rest, so that its sender does not block. Tars pad their last record.
       if (!(await source.skipRest(MAX_REST_BYTES))) throw notTar("too much follows its end");
       return;
@@ -73,7 +73,7 @@ async function readExtension(source: ByteSource, header: RawHeader, extension: E
   if (header.size < 0 || extension.bytes > MAX_EXTENSION_BYTES)
     throw notTar("an extended header is too large");
   const body = await source.take(header.size);
-  if (body === undefined) throw notTar("it breaks off");
+  if (body === undefined) throw notTar("it ends too early");
   await source.skip(paddingOf(header.size));
   switch (header.type) {
     case "L":

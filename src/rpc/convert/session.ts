@@ -70,7 +70,7 @@ export function fromWireResource(field: string, resource: SessionResource): Requ
   if (sandboxId !== undefined && workspaceId !== "") {
     throw invalidArgument(
       `${field}.workspace_id`,
-      "cannot be mounted into a sandbox that is there: leave out it or sandbox_id",
+      "cannot be mounted in a sandbox that already exists: leave out workspace_id or sandbox_id",
     );
   }
   return {

@@ -19,7 +19,7 @@ const MAX_PATH_BYTES = 4096;
  * @throws BerthError `INVALID_ARGUMENT` if it contains NUL or exceeds `maxBytes`
  */
 export function checkText(field: string, text: string, maxBytes: number): string {
-  if (text.includes("\0")) throw invalidArgument(field, "must not hold a NUL byte");
+  if (text.includes("\0")) throw invalidArgument(field, "must not contain a NUL byte");
   // A UTF-16 unit takes at most three bytes in UTF-8, so most texts need not be counted.
   const bytes = text.length * 3 <= maxBytes ? 0 : Buffer.byteLength(text);
   if (bytes > maxBytes) throw invalidArgument(field, `has ${bytes} bytes; at most ${maxBytes} are allowed`);
@@ -88,7 +88,7 @@ export function durationToMs(field: string, duration: Duration | undefined): num
 /** Refuses a timeout of zero, which would end everything before it starts. */
 export function positive(field: string, ms: number | undefined): number | undefined {
   if (ms === 0)
-    throw invalidArgument(field, "zero is no time at all. Leave it unset for the server's default.");
+    throw invalidArgument(field, "must be more than zero. Leave it unset for the server's default.");
   return ms;
 }
 
@@ -117,7 +117,7 @@ export function callerId(field: string, id: string): string {
   if (!id.isWellFormed()) throw invalidArgument(field, "is not valid Unicode");
   const bytes = Buffer.byteLength(id);
   if (bytes > MAX_BYTES) throw invalidArgument(field, `has ${bytes} bytes; at most ${MAX_BYTES} are allowed`);
-  if (/\p{Cc}/u.test(id)) throw invalidArgument(field, "must not hold control characters");
+  if (/\p{Cc}/u.test(id)) throw invalidArgument(field, "must not contain control characters");
   return id;
 }
 
@@ -193,8 +193,8 @@ export function environment(
   for (const [name, value] of entries) {
     const at = `${field}[${JSON.stringify(name.slice(0, 100))}]`;
     if (name === "") throw invalidArgument(field, "a variable has an empty name");
-    if (/[=\0]/.test(name)) throw invalidArgument(at, 'a name must not hold "=" or NUL');
-    if (value.includes("\0")) throw invalidArgument(at, "a value must not hold NUL");
+    if (/[=\0]/.test(name)) throw invalidArgument(at, 'a name must not contain "=" or NUL');
+    if (value.includes("\0")) throw invalidArgument(at, "a value must not contain NUL");
     const length = Buffer.byteLength(name) + Buffer.byteLength(value) + 2;
     if (length > MAX_STRING_BYTES) {
       throw invalidArgument(
@@ -254,14 +254,14 @@ export function filePath(field: string, text: string, raw: Uint8Array): Requeste
   const rawField = `raw_${field}`;
   if (text === "" && raw.length === 0) throw invalidArgument(field, `is required, or ${rawField}`);
   if (text !== "" && raw.length > 0)
-    throw invalidArgument(field, `is given twice: leave out it or ${rawField}`);
+    throw invalidArgument(field, `is given twice: leave out ${field} or ${rawField}`);
   const given =
     raw.length > 0 ? { field: rawField, bytes: fromBytes(raw) } : { field, bytes: fromText(text) };
   const { length } = given.bytes;
   if (length > MAX_PATH_BYTES) {
     throw invalidArgument(given.field, `has ${length} bytes; at most ${MAX_PATH_BYTES} are allowed`);
   }
-  if (given.bytes.includes("\0")) throw invalidArgument(given.field, "must not hold a NUL byte");
+  if (given.bytes.includes("\0")) throw invalidArgument(given.field, "must not contain a NUL byte");
   if (given.bytes.split("/").some((name) => name.length > MAX_NAME_BYTES)) {
     throw invalidArgument(given.field, `holds a name of more than ${MAX_NAME_BYTES} bytes`);
   }

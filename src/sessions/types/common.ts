@@ -1,5 +1,6 @@
 import { z } from "zod";
-import { invalidArgument } from "../../base/errors.ts";
+import { BerthError, invalidArgument } from "../../base/errors.ts";
+import type { LeasedSandbox } from "../../sandboxes/lease.ts";
 import type { RequestedSpec } from "../../sandboxes/spec.ts";
 
 const MIB = 1024 * 1024;
@@ -24,13 +25,13 @@ export const cwdConfig = z
   .string()
   .min(1)
   .max(4096)
-  .refine((text) => !text.includes("\0"), "must not hold NUL")
+  .refine((text) => !text.includes("\0"), "must not contain NUL")
   .describe("Where it starts: absolute, or relative to the sandbox's directory, which is the default.");
 
 /** Environment variables. */
 export const envConfig = z
-  .record(z.string().regex(/^[^=\0]+$/, "a name must not be empty nor hold = or NUL"), z.string())
-  .refine((env) => Object.values(env).every((value) => !value.includes("\0")), "values must not hold NUL")
+  .record(z.string().regex(/^[^=\0]+$/, "a name must not be empty or contain = or NUL"), z.string())
+  .refine((env) => Object.values(env).every((value) => !value.includes("\0")), "values must not contain NUL")
   .refine(
     (env) => Object.entries(env).every((variable) => bytesOf(variable) <= MAX_VARIABLE_BYTES),
     `a variable has at most ${MAX_VARIABLE_BYTES} bytes`,
@@ -61,11 +62,26 @@ export function secondsToMs(seconds: number | undefined): number | undefined {
 
 /** Refuses text with a NUL byte, which no program can take. @throws `INVALID_ARGUMENT`. */
 export function withoutNul(field: string, text: string): string {
-  if (text.includes("\0")) throw invalidArgument(field, "must not hold a NUL byte.");
+  if (text.includes("\0")) throw invalidArgument(field, "must not contain a NUL byte.");
   return text;
 }
 
 /** The sandbox of a session with a screen or a browser. @param image has the programs, for engines that use images. */
 export function desktopSandbox(image: string): RequestedSpec {
   return { image, memoryBytes: 2048 * MIB, cpuMillis: 2000, pidsLimit: 1024 };
+}
+
+/** The error for a session that lost its backend, while its sandbox lives. @param cause why, for programs */
+export function backendLost(sessionId: string, name: string, why: string, cause: string): BerthError {
+  return new BerthError(
+    "SESSION_LOST",
+    `The session ${JSON.stringify(sessionId)} lost its ${name}: ${why}. Files are kept; the next call starts another one.`,
+    { metadata: { session_id: sessionId, cause } },
+  );
+}
+
+/** Why a backend ended that the kernel killed because its sandbox had reached its limit of memory. */
+export function outOfMemory({ spec }: LeasedSandbox): string {
+  const mib = Math.floor(spec.resources.memoryBytes / 2 ** 20);
+  return `its sandbox ran out of memory (${mib} MiB), and the kernel killed it. Use less memory, or a sandbox with more`;
 }

@@ -7,6 +7,7 @@ import { mayBeOutOfMemory } from "../../processes/record.ts";
 import type { Redaction } from "../../processes/redaction.ts";
 import type { Job, JobEnd, JobRunner } from "../../processes/shell/job.ts";
 import type { LeasedSandbox } from "../../sandboxes/lease.ts";
+import { backendLost, outOfMemory } from "./common.ts";
 import { Execution, type ExecutionEnd } from "./execution.ts";
 import { holdersProbe, interruptProbe, OutputChannel } from "./output-channel.ts";
 import type { UnfinishedMessages } from "./unfinished-messages.ts";
@@ -78,6 +79,8 @@ const INTERRUPT_MS = 5_000;
 const KILL_GRACE_MS = 300;
 /** How long it may take to end after SIGKILL. */
 const AFTER_KILL_MS = 500;
+/** Why a session loses an interpreter that the service had no room for. */
+const NO_ROOM = "its report was unfinished when the server had no room for more";
 /** The exit code of shells for SIGKILL. */
 const KILLED = 137;
 /** Made here, because a function that is made during an execution would keep that in memory. */
@@ -273,7 +276,7 @@ export class InterpreterProcess {
     channel.taker = (stream, chunk) => execution.data(stream, chunk);
     for (const [stream, chunk] of early) execution.data(stream, chunk);
     this.#write(this.#language.boot + this.#language.printEnd(execution.nonce, "E0", channel));
-    const program = this.#language.argv[0] ?? "";
+    const program = this.#program;
     const late = AbortSignal.timeout(START_TIMEOUT_MS);
     const started = Promise.race([
       execution.end,
@@ -306,12 +309,13 @@ export class InterpreterProcess {
         if (end === undefined) {
           const done = await execution.end;
           if (this.#closing === undefined) return { kind: "done", end: done, interrupted: stop.aborted };
-          if (this.#isDropped) throw this.#noRoom();
+          if (this.#isDropped) throw this.#lost(NO_ROOM, "PROTOCOL");
           // A stopped interpreter continues for a moment while it is being ended.
           return { kind: "gone", exitCode: KILLED, interrupted: stop.aborted };
         }
-        if (this.#isDropped) throw this.#noRoom();
-        if (!stop.aborted && (await this.#ranOutOfMemory(end))) throw this.#outOfMemory();
+        if (this.#isDropped) throw this.#lost(NO_ROOM, "PROTOCOL");
+        if (!stop.aborted && (await this.#ranOutOfMemory(end)))
+          throw this.#lost(outOfMemory(this.#sandbox), "OUT_OF_MEMORY");
         // If it was killed together with all its shells, there may be no exit status.
         if (end.kind === "lost" && this.#closing === undefined) throw end.error;
         await this.#drain(execution, channel);
@@ -358,23 +362,13 @@ export class InterpreterProcess {
     return (await this.#host.control.newOomKills(this.#sandbox)) ?? false;
   }
 
-  #outOfMemory(): BerthError {
-    const { sessionId } = this.#place;
-    const mib = Math.floor(this.#sandbox.spec.resources.memoryBytes / 2 ** 20);
-    return new BerthError(
-      "SESSION_LOST",
-      `The session ${JSON.stringify(sessionId)} lost its ${this.#language.argv[0]}: its sandbox ran out of memory (${mib} MiB), and the kernel killed it. Files are kept; the next call starts another one. Use less memory, or a sandbox with more.`,
-      { metadata: { session_id: sessionId, cause: "OUT_OF_MEMORY" } },
-    );
+  #lost(why: string, cause: string): BerthError {
+    return backendLost(this.#place.sessionId, this.#program, why, cause);
   }
 
-  #noRoom(): BerthError {
-    const { sessionId } = this.#place;
-    return new BerthError(
-      "SESSION_LOST",
-      `The session ${JSON.stringify(sessionId)} lost its ${this.#language.argv[0]}: its report was unfinished when the server had no room for more. Files are kept; the next call starts another one.`,
-      { metadata: { session_id: sessionId, cause: "PROTOCOL" } },
-    );
+  /** The name of the interpreter's program. */
+  get #program(): string {
+    return this.#language.argv[0] ?? "";
   }
 
   /** Waits for the rest of what an ended interpreter wrote to a channel of another job. */

@@ -1,10 +1,11 @@
 import { within } from "../../base/async.ts";
-import { BerthError } from "../../base/errors.ts";
+import type { BerthError } from "../../base/errors.ts";
 import type { Logger } from "../../base/logger.ts";
 import type { ProcessControl } from "../../processes/control.ts";
 import { mayBeOutOfMemory } from "../../processes/record.ts";
 import { type Job, type JobEnd, type JobRunner, withoutVariables } from "../../processes/shell/job.ts";
 import type { LeasedSandbox } from "../../sandboxes/lease.ts";
+import { backendLost, outOfMemory } from "./common.ts";
 import type { UnfinishedMessages } from "./unfinished-messages.ts";
 
 export interface ProgramHost {
@@ -143,15 +144,9 @@ export class Program {
 
   /** Why it ended: `SESSION_LOST`, or the engine's error. */
   async failure(): Promise<BerthError> {
-    const { sessionId } = this;
-    const { name } = this.#request;
     if (this.#end?.kind === "lost") return this.#end.error;
     const { why, cause } = await this.whyEnded();
-    return new BerthError(
-      "SESSION_LOST",
-      `The session ${JSON.stringify(sessionId)} lost its ${name}: ${why}. Files are kept; the next call starts another one.`,
-      { metadata: { session_id: sessionId, cause } },
-    );
+    return backendLost(this.sessionId, this.#request.name, why, cause);
   }
 
   /** How it ended, for people, and the cause for programs. For one that the engine has not lost. */
@@ -161,14 +156,9 @@ export class Program {
       code !== undefined &&
       mayBeOutOfMemory(code) &&
       ((await this.#host.control.newOomKills(this.#sandbox)) ?? false);
-    const mib = Math.floor(this.#sandbox.spec.resources.memoryBytes / 2 ** 20);
+    if (isOutOfMemory) return { why: outOfMemory(this.#sandbox), cause: "OUT_OF_MEMORY" };
     const said = this.said === "" ? "" : `: ${this.said.slice(-1_000)}`;
-    return isOutOfMemory
-      ? {
-          why: `its sandbox ran out of memory (${mib} MiB), and the kernel killed it`,
-          cause: "OUT_OF_MEMORY",
-        }
-      : { why: `it exited with code ${code ?? "unknown"}${said}`, cause: "EXITED" };
+    return { why: `it exited with code ${code ?? "unknown"}${said}`, cause: "EXITED" };
   }
 
   /**

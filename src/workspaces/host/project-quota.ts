@@ -197,7 +197,7 @@ export async function diagnoseQuota(
       subject,
       status: "limited",
       found: `it would be watched, not enforced: ${problem}`,
-      fix: `Have ${root} on ext4 or xfs mounted with prjquota, run the service as root, and install chattr and setquota (ext4) or xfs_quota (xfs).`,
+      fix: `Put ${root} on ext4 or xfs mounted with prjquota, run the service as root, and install chattr and setquota (ext4) or xfs_quota (xfs).`,
     },
   ];
 }

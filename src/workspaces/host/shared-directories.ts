@@ -236,7 +236,7 @@ function overlapOf(root: string, own: readonly PrivateDirectory[]): Exposure | u
 function unmovedContent(root: string): Exposure | undefined {
   const content = hasInside(root) ? undefined : foreignEntry(root, () => false);
   if (content === undefined) return undefined;
-  const found = `other users may come to ${root}, so sandboxes are to share a directory in it, ${INSIDE}, and it holds ${JSON.stringify(content)}`;
+  const found = `other users can reach ${root}, so sandboxes would share a directory in it, ${INSIDE}, and it holds ${JSON.stringify(content)}`;
   const another = `Name an empty directory or one behind a closed one with --${OPTION}`;
   if (isForEverybody(realPlace(root), statSync(root).mode)) return { found, fix: `${another}.` };
   const script = `cd "$0"; mkdir ${INSIDE}; find . -mindepth 1 -maxdepth 1 ! -name ${INSIDE} ! -name lost+found -exec mv -t ${INSIDE} -- {} +; chmod 700 .`;

@@ -188,7 +188,7 @@ test("a full disk stops no call; lost records are counted and reported", { timeo
       const ready = await (await fetch(`http://${app.app.address}/readyz`)).text();
       expect(ready).toMatch(/The audit log has lost \d+ lines/);
       expect(app.log.errors.map(({ message }) => message)).toEqual([
-        "the audit log cannot be written; its lines wait, and are lost beyond a bound",
+        "the audit log cannot be written; its lines wait, and are lost beyond a limit",
       ]);
     } finally {
       app.log.lines.splice(0);

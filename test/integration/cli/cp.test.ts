@@ -355,7 +355,7 @@ describe("a hostile sandbox", () => {
 describe("errors", () => {
   test.each<[string, () => string[], () => string]>([
     ["no such file here", () => [`${here}/no`, "box:x"], () => `${here}/no: no such file or directory`],
-    ["no such file there", () => ["box:/no/such", here], () => "box:/no/such is not there"],
+    ["no such file there", () => ["box:/no/such", here], () => "box:/no/such does not exist"],
     [
       "no such directory here",
       () => ["box:/etc/passwd", `${here}/no/x`],

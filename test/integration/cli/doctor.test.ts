@@ -93,7 +93,7 @@ test("quotas that the file system would not enforce are reported, with what they
       subject: option,
       status: "limited",
       found: expect.stringMatching(/^it would be watched, not enforced: /),
-      fix: expect.stringContaining(`Have ${root} on ext4 or xfs mounted with prjquota`),
+      fix: expect.stringContaining(`Put ${root} on ext4 or xfs mounted with prjquota`),
     });
   }
 });
@@ -113,7 +113,7 @@ describe.concurrent("a problem is reported with its fix, and ends with 1", () =>
       status: "missing",
       found: "no Docker daemon answers at /no/docker.sock",
       // The daemon at the default place does not help.
-      fix: "Correct --docker-host or DOCKER_HOST, or start the daemon that is to listen there",
+      fix: "Correct --docker-host or DOCKER_HOST, or start the daemon that should listen there",
     });
   });
 
@@ -297,7 +297,7 @@ test("a data directory that is, or is below, a link to nowhere cannot be made", 
   }
 });
 
-test("a running service with TLS is recognised, with and without a certificate of the client", async () => {
+test("a running service with TLS is recognized, with and without a certificate of the client", async () => {
   const [own, client] = await Promise.all([
     makeCertificate(directory, "service", "DNS:berth.example"),
     makeCertificate(directory, "client"),

@@ -198,7 +198,7 @@ describe("a program that cannot be run is reported without the shell that looked
 test("a missing sandbox: 125, and where to look", async () => {
   const { exitCode, stderr } = await service.runHere(["exec", "nobody", "--", "true"]);
   expect(exitCode).toBe(125);
-  expect(stderr).toMatch(/^berth: .*nobody.*\nSee which there are: berth ls --all\n$/);
+  expect(stderr).toMatch(/^berth: .*nobody.*\nTo list them: berth ls --all\n$/);
 });
 
 test.each([

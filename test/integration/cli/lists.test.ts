@@ -127,7 +127,7 @@ describe("mounts", () => {
 
   test("a workspace that does not exist is refused with how to make one", async () => {
     const { code, stderr } = await berth(["create", "--workspace", "none"]);
-    const hint = "See which there are: berth workspace ls. To make one: berth workspace create ID";
+    const hint = "To list them: berth workspace ls. To create one: berth workspace create ID";
     expect({ code, stderr }).toEqual({
       code: 1,
       stderr: `berth: There is no workspace "none".\n${hint}\n`,

@@ -114,7 +114,7 @@ describe("followed to the end", () => {
     expect(left.stdout.toString()).toMatch(/^prc_[a-z2-7]{20}\n$/);
     const { exitCode, stderr } = await logs("-f", left.stdout.toString().trim());
     expect(exitCode).toBe(124);
-    expect(stderr).toMatch(/^berth: the command ran into its timeout/);
+    expect(stderr).toMatch(/^berth: the command exceeded its timeout/);
   });
 
   test("Ctrl-C stops following, not the process", async () => {
@@ -162,7 +162,7 @@ describe.concurrent("a connection that breaks", () => {
     link.cut();
     expect(exitCode).toBe(3);
     expect(stdout.toString()).toBe(whole);
-    const broke = `berth: the connection to ${link.address} broke; trying to go on (1 of 6)\n`;
+    const broke = `berth: the connection to ${link.address} broke; reconnecting (1 of 6)\n`;
     expect(stderr.replaceAll(/^berth: no service answers.*\n/gm, "")).toBe(broke.repeat(3));
   });
 
@@ -176,8 +176,8 @@ describe.concurrent("a connection that breaks", () => {
     const { exitCode, stderr } = await end;
     expect(exitCode).toBe(125);
     const lines = stderr.split("\n");
-    expect(lines[0]).toBe(`berth: the connection to ${link.address} broke; trying to go on (1 of 6)`);
-    expect(lines[5]).toBe(`berth: no service answers at ${link.address}; trying to go on (6 of 6)`);
+    expect(lines[0]).toBe(`berth: the connection to ${link.address} broke; reconnecting (1 of 6)`);
+    expect(lines[5]).toBe(`berth: no service answers at ${link.address}; reconnecting (6 of 6)`);
     expect(lines[6]).toBe(`berth: no service answers at ${link.address}`);
   });
 });
@@ -250,7 +250,7 @@ describe("ps", () => {
   test("a missing sandbox", async () => {
     const { exitCode, stderr } = await service.runHere(["ps", "nobody"]);
     expect(exitCode).toBe(1);
-    expect(stderr).toMatch(/^berth: .*nobody.*\nSee which there are: berth ls --all\n$/);
+    expect(stderr).toMatch(/^berth: .*nobody.*\nTo list them: berth ls --all\n$/);
   });
 });
 
@@ -259,12 +259,12 @@ describe("a wrong command line", () => {
     [["logs"], "missing required argument 'process'"],
     [
       ["logs", "--stdout", "--stderr", "prc_x"],
-      "--stdout and --stderr exclude each other: without, both come",
+      "--stdout and --stderr cannot be used together: leave both out to get both streams",
     ],
-    [["logs", "--tail", "1", "--offset", "1", "prc_x"], "--tail and --offset exclude each other"],
+    [["logs", "--tail", "1", "--offset", "1", "prc_x"], "--tail and --offset cannot be used together"],
     [["logs", "--tail", "-1", "prc_x"], '--tail: "-1" is not a whole number'],
     [["ps"], "missing required argument 'sandbox'"],
-    [["exec", "-d", "-i", SANDBOX, "--", "cat"], "-d and -i exclude each other"],
+    [["exec", "-d", "-i", SANDBOX, "--", "cat"], "-d and -i cannot be used together"],
   ])("%j", async (args, problem) => {
     const { exitCode, stderr } = await service.runHere(args);
     expect(exitCode).toBe(2);
@@ -275,9 +275,7 @@ describe("a wrong command line", () => {
     const nobody = "prc_aaaaaaaaaaaaaaaaaaaa";
     const { exitCode, stderr } = await service.runHere(["logs", nobody]);
     expect(exitCode).toBe(1);
-    expect(stderr).toMatch(
-      new RegExp(`^berth: .*${nobody}.*\nSee which there are: berth ps --all SANDBOX\n$`),
-    );
+    expect(stderr).toMatch(new RegExp(`^berth: .*${nobody}.*\nTo list them: berth ps --all SANDBOX\n$`));
     expect((await service.runHere(["logs", "-f", nobody])).exitCode).toBe(125);
   });
 });

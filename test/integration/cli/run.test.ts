@@ -30,7 +30,7 @@ describe("the exit code is the command's", () => {
       "a timeout",
       ["--timeout", "500ms", "--", "sleep", "60"],
       124,
-      "ran into its timeout and was killed after",
+      "exceeded its timeout and was killed after",
     ],
     [
       "out of memory",

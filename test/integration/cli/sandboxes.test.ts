@@ -67,13 +67,13 @@ describe("create, ls, stats and rm", () => {
     const full = await service.runHere(["create"]);
     expect(full.exitCode).toBe(1);
     expect(full.stderr).toMatch(
-      /^berth: Maximum number of sandboxes \(2\) reached\..*\nSee which there are: berth ls\n$/,
+      /^berth: Maximum number of sandboxes \(2\) reached\..*\nTo list them: berth ls\n$/,
     );
 
     const removed = await service.run(["rm", id, "named", "unknown"]);
     expect(removed).toMatchObject({
       exitCode: 1,
-      stderr: 'berth: There is no sandbox "unknown".\nSee which there are: berth ls --all\n',
+      stderr: 'berth: There is no sandbox "unknown".\nTo list them: berth ls --all\n',
     });
     expect(removed.stdout.toString().trim().split("\n").sort()).toEqual(["named", id].sort());
     expect(await service.runHere(["rm", "named"])).toMatchObject({
@@ -197,7 +197,7 @@ describe("errors", () => {
         expect(exitCode).toBe(code);
         // It may close the connection before it sends anything.
         if (scheme === "" && other === "a web server of HTTP/2") {
-          expect(stderr).toContain(`A proxy that takes HTTP/2 alone is called by http://${address}\n`);
+          expect(stderr).toContain(`For a proxy that takes only HTTP/2, write http://${address}\n`);
         } else expect(stderr).toContain(`berth: what answers at ${address} is not Berth\n`);
       }
     } finally {

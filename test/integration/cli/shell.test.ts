@@ -284,14 +284,14 @@ describe("the terminal is restored after", () => {
 
   test("a missing sandbox", async () => {
     await terminal.enter("berth shell nobody");
-    await terminal.shows(/^berth: .*nobody.*\nSee which there are: berth ls --all\n/m);
+    await terminal.shows(/^berth: .*nobody.*\nTo list them: berth ls --all\n/m);
     expect(await shell.exitCode()).toBe(125);
   });
 });
 
 describe("without a terminal", () => {
   const refusal =
-    "berth: `berth shell` needs a terminal, and its stdin or stdout is none\nWithout one: berth exec SANDBOX -- COMMAND\n";
+    "berth: `berth shell` needs a terminal, but its stdin or stdout is not one\nWithout one: berth exec SANDBOX -- COMMAND\n";
 
   test("it says what to use instead", async () => {
     const { exitCode, stdout, stderr } = await service.run(["shell", SANDBOX]);

@@ -265,7 +265,7 @@ test("a service without TLS, called with TLS", async () => {
   services.push(service);
   const address = `https://${service.address}`;
   expect(await failure(service, "--address", address)).toBe(
-    `berth: what answers at ${address} does not speak TLS\nCall it without: --address http://${service.address}\n`,
+    `berth: what answers at ${address} does not speak TLS\nConnect without TLS: --address http://${service.address}\n`,
   );
 });
 

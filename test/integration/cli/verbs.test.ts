@@ -87,7 +87,7 @@ describe("pause, resume and update", () => {
     const sandbox = await ok("create");
     const { code, stdout, stderr } = await berth(verb, "unknown", sandbox);
     expect([code, stdout]).toEqual([1, `${sandbox}\n`]);
-    expect(stderr).toMatch(/^berth: .*unknown.*\nSee which there are: berth ls --all\n$/);
+    expect(stderr).toMatch(/^berth: .*unknown.*\nTo list them: berth ls --all\n$/);
     const lines = (await berth(verb, "--json", "unknown")).stdout;
     expect(JSON.parse(lines)).toEqual({ sandboxId: "unknown", error: expect.stringContaining("unknown") });
     await ok("rm", "--grace", "0s", sandbox);
@@ -178,7 +178,7 @@ describe("wait", () => {
       await link.restore();
       const { exitCode, stdout, stderr } = await end;
       expect([exitCode, stdout.toString()]).toEqual([125, "deleted\n125\n"]);
-      expect(stderr).toContain("trying to go on (1 of 6)");
+      expect(stderr).toContain("reconnecting (1 of 6)");
     } finally {
       link.cut();
     }
@@ -225,7 +225,7 @@ describe("wait", () => {
     const process = await detached(sandbox, "true");
     const { code, stdout, stderr } = await berth("wait", "unknown", process);
     expect([code, stdout]).toEqual([125, "0\n"]);
-    expect(stderr).toContain("See which there are: berth ls --all\n");
+    expect(stderr).toContain("To list them: berth ls --all\n");
     await ok("rm", "--grace", "0s", sandbox);
   });
 });

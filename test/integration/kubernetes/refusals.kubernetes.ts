@@ -318,7 +318,7 @@ describe("a sandbox on the cluster", () => {
       const image = "127.0.0.1:1/none:1";
       const error = await failureOf(app.client.createSandbox({ image }));
       expect(error).toMatchObject({ code: "FAILED_PRECONDITION", reason: "IMAGE_UNAVAILABLE" });
-      expect(error.message).toContain(`The image "${image}" cannot be had: ErrImagePull`);
+      expect(error.message).toContain(`The image "${image}" cannot be pulled: ErrImagePull`);
       expect(error.message).toContain("connection refused");
     },
     CALL_MS,

@@ -35,7 +35,7 @@ const keepsConnections = ({ count, ended, descriptors: open }: AttackReport) => 
 // How the service withstands an attack, besides serving others.
 test.each<[string, AttackName, (report: AttackReport) => void]>([
   ["gzip that becomes a thousand times as much, in every codec", "gzipBomb", endsAll],
-  ["10,000 calls that are cancelled as they come", "rapidReset", endsConnection],
+  ["10,000 calls that are canceled as they come", "rapidReset", endsConnection],
   ["headers that point at a long one thousands of times", "hpackBomb", () => {}],
   ["headers that do not end", "continuationFlood", endsAll],
   ["pings, settings and empty data without end", "controlFlood", () => {}],

@@ -34,7 +34,7 @@ test.each([
   ["a text for a number", { command: "true", timeout: "5" }, /params\.timeout: must be a number/],
   ["a negative timeout", { command: "true", timeout: -1 }, /params\.timeout: /],
   ["an unknown param", { command: "true", comand: "x" }, /params: "comand" is not known; is it "command"\?/],
-  ["NUL in a command", { command: "a\0b" }, /params\.command: must not hold a NUL byte/],
+  ["NUL in a command", { command: "a\0b" }, /params\.command: must not contain a NUL byte/],
 ])("params: %s is refused, and named", async (_, params, message) => {
   const failure = await failureOf(worker.execute("bash:run", params));
   expect(failure).toMatchObject({ code: "INVALID_ARGUMENT", reason: "INVALID_ARGUMENT" });

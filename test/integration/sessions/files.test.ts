@@ -230,7 +230,7 @@ describe.each(ENGINES)("on $name", ({ settings }) => {
 
   test.each([
     ["is too long", "x".repeat(200_000), "must have at most 10000 characters"],
-    ["has a NUL", "a\0b", "must not hold a NUL byte"],
+    ["has a NUL", "a\0b", "must not contain a NUL byte"],
   ])("a pattern that %s is refused", async (_, pattern, problem) => {
     expect(await failureOf(worker.execute("files:grep", { pattern }))).toMatchObject({
       code: "INVALID_ARGUMENT",

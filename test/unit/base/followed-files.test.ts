@@ -12,9 +12,11 @@ afterAll(() => rmSync(directory, { recursive: true }));
 async function follow(...paths: string[]): Promise<() => number> {
   const files = await FollowedFiles.note(paths);
   let changes = 0;
-  files.follow(async () => {
-    changes++;
-    return true;
+  files.follow({
+    read: async () => {
+      changes++;
+    },
+    onProblem: () => {},
   });
   onTestFinished(() => files.stop());
   return () => changes;

@@ -17,9 +17,9 @@ test.each<[string[], string]>([
     ["inspect", "--type", "thing", "x"],
     "'thing' is invalid. Allowed choices are sandbox, process, run, workspace",
   ],
-  [["ls", "-q", "--json"], "--json, --quiet and --format exclude each other: each says what is written"],
-  [["ps", "-q", "--format", "json", "x"], "--json, --quiet and --format exclude each other"],
-  [["top", "-l", "a=b", "x"], "--label and ids exclude each other: each says which sandboxes"],
+  [["ls", "-q", "--json"], "--json, --quiet and --format cannot be used together: choose one"],
+  [["ps", "-q", "--format", "json", "x"], "--json, --quiet and --format cannot be used together"],
+  [["top", "-l", "a=b", "x"], "--label and ids cannot be used together: each says which sandboxes"],
   [
     ["ls", "--format", "yaml"],
     "--format: \"yaml\" is not a format; write json, table or a template, as '{{.ID}}'",
@@ -28,7 +28,7 @@ test.each<[string[], string]>([
     ["ls", "--format", "{{.id}} {{.iamge}}"],
     '--format: {{.iamge}}: there is no field "iamge"; there are: ID, STATE, IMAGE',
   ],
-  [["session", "ls", "--format", "{{.ID"], '--format: "{{" has no "}}" behind it'],
+  [["session", "ls", "--format", "{{.ID"], '--format: "{{" has no "}}" after it'],
   [["ls", "--state", "sleeping"], '--state: "sleeping" is not one of creating, running, paused'],
   [["runs", "ls", "--state", "walking"], '--state: "walking" is not one of idle, running, finished, error'],
   [
@@ -68,7 +68,7 @@ test("binary data does not get between the lines of JSON", async () => {
   expect(await runHere(["tool", "run", "--json", "-o", "-", "vm:screenshot"])).toEqual({
     code: 2,
     stdout: "",
-    stderr: "berth: --json and -o - exclude each other: both are written to stdout\n",
+    stderr: "berth: --json and -o - cannot be used together: both write to stdout\n",
   });
 });
 

@@ -10,27 +10,27 @@ const berth = (...args: string[]) => runHere(args, { env });
 /** Commands that call no service, or only after a check for a terminal. */
 const WITHOUT_SERVICE = new Set(["serve", "token", "doctor", "shell", "completion", "version"]);
 
-/** Every command as it is called, including groups. */
-async function everyCommand(): Promise<string[][]> {
+/** Every command, including groups, by its name as it is called. */
+async function everyCommand(): Promise<Map<string, Command>> {
   const host = { action: () => async () => {} } as unknown as CommandHost;
-  const paths: string[][] = [[]];
+  const all = new Map<string, Command>();
   const walk = (command: Command, above: string[]) => {
     const path = [...above, command.name()];
-    paths.push(path);
+    all.set(path.join(" "), command);
     for (const child of command.commands) walk(child, path);
   };
   for (const make of Object.values(COMMANDS)) walk(await make(host), []);
-  return paths;
+  return all;
 }
 
 const examples = new Map<string, string[]>();
 // `berth serve` changes the umask.
 const umask = process.umask();
 beforeAll(async () => {
-  for (const path of await everyCommand()) {
-    const { stdout } = await berth(...path, "--help");
+  for (const name of ["", ...(await everyCommand()).keys()]) {
+    const { stdout } = await berth(...name.split(" ").filter(Boolean), "--help");
     const [, section = ""] = stdout.split("\nExamples:\n");
-    examples.set(path.join(" "), section.trimEnd().split("\n"));
+    examples.set(name, section.trimEnd().split("\n"));
   }
 });
 afterAll(() => {
@@ -42,6 +42,13 @@ test("every command's help ends with examples of that command", () => {
   for (const [command, lines] of examples) {
     for (const line of lines) expect(line, `an example of berth ${command}`).toMatch(/^ {2}\S.*\S$/);
     expect(lines.join("\n"), `the examples of berth ${command}`).toContain(`berth ${command}`.trimEnd());
+  }
+});
+
+test("every command has a summary for lists of commands, and a description for its own help", async () => {
+  for (const [name, command] of await everyCommand()) {
+    expect(command.summary(), `the summary of berth ${name}`).toMatch(/^[a-z].*[^.]$/);
+    expect(command.description(), `the description of berth ${name}`).toMatch(/^[A-Z]/);
   }
 });
 

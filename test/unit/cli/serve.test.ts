@@ -29,8 +29,8 @@ test.each<[string[], string]>([
 });
 
 test.each<[unknown, string]>([
-  [[], 'it must hold one JSON object, as {"max-sandboxes": 20}.'],
-  ["text", 'it must hold one JSON object, as {"max-sandboxes": 20}.'],
+  [[], 'it must contain one JSON object, such as {"max-sandboxes": 20}.'],
+  ["text", 'it must contain one JSON object, such as {"max-sandboxes": 20}.'],
   [{ listen: { port: 1 } }, "listen must be a text, a number, true, false or a list of these."],
   [{ listen: null }, "listen must be a text, a number, true, false or a list of these."],
   [{ "max-sandbox": 5 }, 'there is no option "max-sandbox" (did you mean "max-sandboxes"?).'],

@@ -56,7 +56,7 @@ test("JSON of any form may follow where the API has it", () => {
 
 describe("refused, with what to write", () => {
   test.each([
-    ["{{.spec", '"{{" has no "}}" behind it'],
+    ["{{.spec", '"{{" has no "}}" after it'],
     ["{{range .x}}", "{{range .x}} is not understood; write {{.FIELD}}, {{json .FIELD}} or"],
     ["{{}}", "{{}} is not understood"],
     ["{{spec}}", "is not understood"],

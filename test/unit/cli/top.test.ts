@@ -150,7 +150,7 @@ idle    running  0.0%   5 MiB / 100 MiB   3 / 512
     expect([code, stdout]).toEqual([1, "idle\n"]);
     expect(stderr).toBe(
       ["unknown", "vanished"]
-        .map((id) => `berth: The sandbox ${id} is refused.\nSee which there are: berth ls --all\n`)
+        .map((id) => `berth: The sandbox ${id} is refused.\nTo list them: berth ls --all\n`)
         .join(""),
     );
   });

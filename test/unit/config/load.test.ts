@@ -231,11 +231,11 @@ describe("a bad value is reported with its place and what is allowed", () => {
     expect(bad({ "allow-host": [["a"]] })).toContain("allow-host");
     expect(bad({ listen: ["a:1", "b:2"] })).toContain("listen: it takes exactly one value.");
     expect(bad({ listen: null })).toContain("listen must be a text");
-    expect(bad("[1, 2]")).toContain("it must hold one JSON object");
+    expect(bad("[1, 2]")).toContain("it must contain one JSON object");
     expect(bad("{")).toContain("it is not JSON");
     expect(
       bad('{"max-sandboxes": 20, "allow-host": ["max-sandboxes", ":"], "max-sandboxes" : 30}'),
-    ).toContain('"max-sandboxes" is there twice; remove one.');
+    ).toContain('"max-sandboxes" appears twice; remove one.');
     expect(problemOf(() => load({ config: "/nowhere/berth.json" }))).toBe(
       "Configuration file /nowhere/berth.json: there is no such file.",
     );
@@ -276,8 +276,8 @@ describe("beyond loopback", () => {
       const tls = { "tls-cert": "c.pem", "tls-key": "k.pem" };
       const tokens = "tokens.yaml";
       expect(problemOf(() => load({ listen }))).toBe(
-        `--listen: ${listen} can be reached from other machines; without tokens everybody who reaches it can run code, ` +
-          "and without TLS everybody on the way can read everything, tokens included. " +
+        `--listen: ${listen} can be reached from other machines; without tokens anyone who reaches it can run code, ` +
+          "and without TLS anyone on the network path can read everything, tokens included. " +
           "Give --tokens, --tls-cert and --tls-key, listen on 127.0.0.1:PORT or unix:PATH, or accept it with --insecure.",
       );
       expect(problemOf(() => load({}, { BERTH_LISTEN: listen }))).toMatch(/^BERTH_LISTEN: /);

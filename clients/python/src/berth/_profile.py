@@ -87,7 +87,7 @@ def _read_profile(name: str) -> Dict[str, str]:
         # The parser's error would contain the file, and so its tokens.
         raise ValueError(f"{file} is not JSON") from None
     if not isinstance(profiles, dict):
-        raise ValueError(f'{file} must hold an object of profiles, as {{"work": {{"address": "https://berth.example.com"}}}}')
+        raise ValueError(f'{file} must contain an object of profiles, such as {{"work": {{"address": "https://berth.example.com"}}}}')
     known = cast("Dict[str, Any]", profiles)
     if name not in known:
         raise ValueError(f'{file} has no profile "{name}"; it has: {", ".join(known) or "none"}')

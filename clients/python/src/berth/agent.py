@@ -112,7 +112,7 @@ class Agent(abc.ABC):
         keep_sandbox: bool | None = None,
     ) -> None:
         if sandbox_spec is not None and sandbox_id is not None:
-            raise ValueError("sandbox_spec and sandbox_id exclude each other")
+            raise ValueError("sandbox_spec and sandbox_id cannot be used together")
         #: The client, for use in steps.
         self.berth = berth
         on_end = run_pb2.RUN_ON_END_UNSPECIFIED

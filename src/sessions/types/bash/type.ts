@@ -23,9 +23,9 @@ const run = defineTool({
   description:
     "Runs a command in the session's bash. Directory, variables, functions and background jobs stay for the next call. " +
     "Returns stdout, stderr, exit_code, cwd, timed_out, truncated, session_lost (the command ended the shell) and " +
-    "session_restarted (the shell was lost before this call, and restarted). stdin is empty. What a command leaves " +
-    "running goes on; what that writes later is dropped. Past 16 of these that hold the session's output, the output of " +
-    "the newest is closed, and it ends by SIGPIPE when it writes: start servers with their output in a file.",
+    "session_restarted (the shell was lost before this call, and restarted). stdin is empty. Processes that a command " +
+    "leaves running continue, and their later output is dropped. If more than 16 of them hold the session's output, that " +
+    "of the newest is closed, and it gets SIGPIPE when it writes: redirect the output of servers to a file.",
   params: runParams,
   isCommand: true,
   timeoutMs: ({ timeout }) => secondsToMs(timeout),

@@ -32,7 +32,7 @@ export const ref = z
 export const waitUntil = z
   .enum(["dom", "load", "network_idle"])
   .default("load")
-  .describe("When the page counts as there: parsed, loaded with its parts, or with no request for 0.5 s.");
+  .describe("When the page counts as loaded: parsed, loaded with its parts, or with no request for 0.5 s.");
 /** Defines a tool that acts on the active tab. @param check refuses params before the tool does anything. */
 export function pageTool<S extends z.ZodObject>(
   name: string,

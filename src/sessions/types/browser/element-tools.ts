@@ -52,7 +52,7 @@ const hover = pageTool(
 
 const typeTool = pageTool(
   "type",
-  "Types text into an element, at the end of what is there, or into what has the focus where none is named. Inputs of " +
+  "Types text at the end of an element, or into whatever has the focus if no element is named. Inputs of " +
     "dates, times, colors and ranges get it as their value: 2026-01-31, 13:45, #336699. Returns url and title.",
   z.strictObject({
     selector,
@@ -70,7 +70,7 @@ const typeTool = pageTool(
 
 const key = pageTool(
   "key",
-  "Presses a key, perhaps with others held: Enter, Tab, Escape, ArrowDown, F5, a, Control+a, Shift+Tab. Returns url and title.",
+  "Presses a key, or several together: Enter, Tab, Escape, ArrowDown, F5, a, Control+a, Shift+Tab. Returns url and title.",
   z.strictObject({ key: z.string().min(1).max(100).describe("The key, such as Control+Shift+ArrowLeft.") }),
   async (use, params) => {
     await press(use.tab, chordOf(params.key), use.signal);
@@ -97,7 +97,7 @@ const selectTool = pageTool(
     values: z
       .array(z.string().max(10_000))
       .max(1_000)
-      .describe("Values or texts of the options; the rest is deselected."),
+      .describe("Values or texts of the options; all others are deselected."),
   }),
   async (use, params) => {
     const values = [...(await select(use, params, params.values))].map(wellFormed);
@@ -110,8 +110,8 @@ const selectTool = pageTool(
 const scroll = pageTool(
   "scroll",
   "Turns the mouse wheel over an element, or over the middle of the page. Returns how far the page is scrolled: x, y, and " +
-    "its width and height, in pixels. For an element in a box or a frame that scrolls by itself, scrolled has the same of " +
-    "that, else null.",
+    "its width and height, in pixels. If the element is in a box or a frame that scrolls by itself, scrolled has the " +
+    "same for that; otherwise it is null.",
   z.strictObject({
     selector,
     ref,
@@ -176,7 +176,7 @@ export function elementTools(files: FileManager): readonly Tool[] {
     (params) => {
       oneElement(params);
       for (const [index, path] of params.paths.entries()) {
-        if (path.includes("\0")) throw invalidArgument(`params.paths.${index}`, "must not hold NUL.");
+        if (path.includes("\0")) throw invalidArgument(`params.paths.${index}`, "must not contain NUL.");
       }
     },
   );

@@ -30,8 +30,8 @@ const url = z.string().min(1).max(2_000_000);
 const goto = pageTool(
   "goto",
   "Opens a URL in the tab: http, https, data, file (files of the sandbox) or about. Returns url (after redirects), title " +
-    "and status (HTTP; null where there is none, or where pages replace each other too fast to tell). Every tool also returns dialogs (those of the page that were answered), " +
-    "opened_tabs (ids of tabs that pages opened), tab_restarted (the tab had crashed, and this is an empty one) and " +
+    "and status (HTTP; null if there is none, or if pages replace each other too fast to tell). Every tool also returns dialogs (those of the page that were answered), " +
+    "opened_tabs (ids of tabs that pages opened), tab_restarted (the tab had crashed, and this is a new, empty one) and " +
     "session_restarted (the browser was lost, and this is a new one).",
   z.strictObject({ url: url.describe("The whole URL."), wait_until: waitUntil }),
   async (use, params, browser) => {
@@ -44,7 +44,7 @@ const goto = pageTool(
 
 const back = pageTool(
   "back",
-  "Goes back to the page before. Returns url, title and status.",
+  "Goes back to the previous page. Returns url, title and status.",
   z.strictObject({ wait_until: waitUntil }),
   async (use, params) => {
     await goBy(use, -1, LOAD_STATES[params.wait_until]);
@@ -114,8 +114,8 @@ const evaluateTool = pageTool(
 
 const content = pageTool(
   "content",
-  "The HTML of the page as it is now, or of one element. Returns html, length (characters) and truncated: then more of it " +
-    "comes in the attachment html.",
+  "The HTML of the page as it is now, or of one element. Returns html, length (characters) and truncated (whether there is more; " +
+    "then the attachment html has more of it).",
   z.strictObject({ selector, ref }),
   (use, params) => readHtml(use, params),
   oneElementAtMost,
@@ -123,8 +123,9 @@ const content = pageTool(
 
 const text = pageTool(
   "text",
-  "The readable text of the page with its frames, or of one element. Returns text, length (characters), truncated: then " +
-    "more of it comes in the attachment text; and, for the page, hanging_frames: how many do not answer, and are left out.",
+  "The readable text of the page with its frames, or of one element. Returns text, length (characters), truncated " +
+    "(whether there is more; then the attachment text has more of it) and, for the page, hanging_frames (how many frames " +
+    "do not answer and are left out).",
   z.strictObject({ selector, ref }),
   (use, params) => readText(use, params),
   oneElementAtMost,
@@ -132,7 +133,7 @@ const text = pageTool(
 
 const waitForTool = pageTool(
   "wait_for",
-  "Waits until all that is named holds: an element is visible (or, with hidden, is not), the page shows a text, its URL " +
+  "Waits until all given conditions hold: an element is visible (or, with hidden, is not), the page shows a text, its URL " +
     "contains a text, or it has loaded. Returns url and title.",
   z.strictObject({
     selector,
@@ -153,7 +154,7 @@ const waitForTool = pageTool(
       throw invalidArgument("params", "give selector, text, url or state.");
     }
     if (params.hidden && params.selector === undefined) {
-      throw invalidArgument("params.hidden", "is for selector alone.");
+      throw invalidArgument("params.hidden", "is only for selector.");
     }
   },
 );
@@ -167,7 +168,7 @@ const tabs = browserTool(
     tab: z
       .string()
       .regex(/^t[1-9][0-9]{0,9}$/, "must be the id of a tab, such as t2")
-      .describe("The id of a tab, such as t2; close takes the active one without it.")
+      .describe("The id of a tab, such as t2; without it, close closes the active one.")
       .optional(),
   }),
   (browser, { action, tab: id }, call) => {
@@ -190,7 +191,7 @@ const tabs = browserTool(
 );
 
 function directoryOf(browser: Browser, given: string | undefined): string {
-  if (given?.includes("\0")) throw invalidArgument("params.directory", "must not hold NUL.");
+  if (given?.includes("\0")) throw invalidArgument("params.directory", "must not contain NUL.");
   return resolveWorkingDir(browser.place.sandbox.spec.workingDir, given);
 }
 

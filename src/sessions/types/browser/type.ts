@@ -21,17 +21,17 @@ const browserConfig = baseConfig.extend({
   locale: z
     .string()
     .regex(/^[A-Za-z]{2,3}(-[A-Za-z0-9]{2,8}){0,3}$/, "must be a language tag, such as de-DE")
-    .describe("The language that pages are asked for, such as de-DE.")
+    .describe("The preferred language of pages, such as de-DE.")
     .optional(),
   user_agent: z
     .string()
     .regex(/^[\x20-\x7e]{1,1000}$/, "must be 1-1000 printable ASCII characters")
-    .describe("What the browser calls itself.")
+    .describe("The User-Agent that the browser sends.")
     .optional(),
   dialogs: z
     .enum(["accept", "dismiss"])
     .default("accept")
-    .describe("How alert, confirm and prompt are answered, which is at once. Results name them."),
+    .describe("How to answer alert, confirm and prompt, which happens at once. Results list them."),
   env: envConfig.optional(),
 });
 

@@ -28,15 +28,15 @@ const MAX_GREP_PATTERN = 10_000;
 const read = defineTool({
   name: "read",
   description:
-    'Reads lines of a text file, each with its number in front, as in "   1→alpha". Returns content, start_line, line_count and truncated (the file has more).',
+    'Reads lines of a text file, each preceded by its number, as in "   1→alpha". Returns content, start_line, line_count and truncated (whether the file has more).',
   params: z.strictObject({
     file_path: filePath,
     offset: z.int().min(1).default(1).describe("The first line, from 1."),
-    limit: z.int().min(1).max(100_000).default(2000).describe("How many lines at most."),
+    limit: z.int().min(1).max(100_000).default(2000).describe("The maximum number of lines."),
     numbered: z
       .boolean()
       .default(true)
-      .describe("Whether lines have their numbers; false: as they are in the file."),
+      .describe("Whether to number the lines; false: as they are in the file."),
   }),
   run: (files: Files, params, call) => files.read(params, call),
 });
@@ -44,7 +44,7 @@ const read = defineTool({
 const write = defineTool({
   name: "write",
   description:
-    "Replaces the content of a file, which is made with its directories where it is missing. Returns bytes_written and line_count.",
+    "Replaces the content of a file. Creates the file and its directories if they do not exist. Returns bytes_written and line_count.",
   params: z.strictObject({ file_path: filePath, content: z.string().describe("The new content.") }),
   run: (files: Files, params, call) => files.write(params, call),
 });
@@ -52,7 +52,7 @@ const write = defineTool({
 const edit = defineTool({
   name: "edit",
   description:
-    "Replaces a text in a file. It must be there exactly once, unless replace_all is set. Returns replacements.",
+    "Replaces text in a file. The text must occur exactly once, unless replace_all is set. Returns replacements.",
   params: z.strictObject({
     file_path: filePath,
     old_string: z
@@ -60,7 +60,7 @@ const edit = defineTool({
       .min(1)
       .describe("The text to replace, exactly, without the numbers that read shows."),
     new_string: z.string().describe("What to put in its place."),
-    replace_all: z.boolean().default(false).describe("Whether to replace it wherever it is."),
+    replace_all: z.boolean().default(false).describe("Whether to replace every occurrence."),
   }),
   run: (files: Files, params, call) => files.edit(params, call),
 });
@@ -76,7 +76,7 @@ const glob = defineTool({
 const grep = defineTool({
   name: "grep",
   description:
-    "Looks for lines that match a regular expression: an extended one (POSIX), or Perl's (\\d, (?:…), lookahead) where the sandbox's grep knows that. Returns matches ({path, line, text}) and truncated.",
+    "Looks for lines that match a regular expression: an extended one (POSIX), or Perl's (\\d, (?:…), lookahead) if the sandbox's grep supports that. Returns matches ({path, line, text}) and truncated.",
   params: z.strictObject({
     pattern: z.string().min(1).max(MAX_GREP_PATTERN),
     path: directory,
@@ -283,7 +283,7 @@ class Workspace {
    */
   async file(param: string, path: string, signal: AbortSignal): Promise<PathRequest> {
     const field = `params.${param}`;
-    if (path.includes("\0")) throw invalidArgument(field, "must not hold a NUL byte.");
+    if (path.includes("\0")) throw invalidArgument(field, "must not contain a NUL byte.");
     if (path === "") throw invalidArgument(field, "is empty.");
     const root = await this.#realPath("root", this.root, signal);
     const named = posix.resolve(this.root, path);

@@ -16,7 +16,7 @@ import type { OutputChannel } from "../output-channel.ts";
 import { CUT, MAX_TEXT, PYTHON_DRIVER } from "./driver.ts";
 
 const runParams = z.strictObject({
-  code: z.string().describe("Python code: statements, and as the last one perhaps an expression."),
+  code: z.string().describe("Python code: statements; the last one may be an expression."),
   timeout: timeoutParam,
 });
 
@@ -24,8 +24,8 @@ const run = defineTool({
   name: "run",
   description:
     "Runs Python code in the session's interpreter. Variables and imports stay for the next call. `await` works outside of " +
-    "functions; tasks in the background go on only while a call awaits something. Returns stdout, stderr, " +
-    "result (the last expression's repr, or null), error ({name, value, traceback} or null), timed_out, truncated (a part of them is missing), " +
+    "functions; background tasks run only while a call awaits something. Returns stdout, stderr, " +
+    "result (the last expression's repr, or null), error ({name, value, traceback} or null), timed_out, truncated (whether a part of these is missing), " +
     "session_lost (the interpreter ended) and session_restarted (it was lost before this call, and restarted). " +
     "Open matplotlib figures come as PNG attachments and are closed.",
   params: runParams,

@@ -5,6 +5,7 @@ import { abortError, BerthError, hasReason, invalidArgument, throwIfAborted } fr
 import type { Json } from "../../../base/json.ts";
 import type { LeasedSandbox } from "../../../sandboxes/lease.ts";
 import type { SessionBackend, SessionHost, ViewCommand } from "../../backend.ts";
+import { backendLost } from "../common.ts";
 import { Program, type ProgramHost } from "../program.ts";
 import type { UnfinishedMessages } from "../unfinished-messages.ts";
 import { DRIVER_SOURCE, driverArgv, REMOVE_DESKTOP } from "./driver-source.ts";
@@ -347,12 +348,8 @@ export class Desktop implements SessionBackend {
 
   #brokenError(): BerthError | undefined {
     if (this.#broken === undefined) return undefined;
-    const { sessionId } = this.#program;
-    return new BerthError(
-      "SESSION_LOST",
-      `The session ${JSON.stringify(sessionId)} lost its desktop: something else wrote to its connection (${this.#broken}). Files are kept; the next call starts another one.`,
-      { metadata: { session_id: sessionId, cause: "PROTOCOL" } },
-    );
+    const why = `something else wrote to its connection (${this.#broken})`;
+    return backendLost(this.#program.sessionId, "desktop", why, "PROTOCOL");
   }
 
   async #boot(params: ScreenSize & Pick<DesktopPlace, "dpi" | "record">, signal: AbortSignal): Promise<void> {

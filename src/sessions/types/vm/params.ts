@@ -40,7 +40,7 @@ export const typedText = z
   .max(MAX_TEXT)
   .refine(
     (text) => isPrintable(text.replace(/[\n\t]/g, "")),
-    "must hold no control characters but newline and tab: use key for other keys",
+    "must not contain control characters except newline and tab: use key for other keys",
   )
   .describe(`What to type, in any script; a newline is Return. At most ${MAX_TEXT} characters.`);
 
@@ -64,7 +64,7 @@ const MAX_COMMAND = 64 * 1024;
 const argument = z
   .string()
   .max(MAX_COMMAND)
-  .refine((text) => !text.includes("\0"), "must not hold NUL");
+  .refine((text) => !text.includes("\0"), "must not contain NUL");
 
 /** A program to start: a shell command, or a list of arguments. */
 export const command = z

@@ -50,8 +50,8 @@ const screenshot = defineTool({
   description:
     "Takes a picture of the whole screen: a PNG attachment named screenshot, of exactly the screen's size, without the pointer. " +
     "Returns width, height, cursor ({x, y}), accessibility_tree (nodes of role, name, bounds [x, y, width, height] in pixels of the " +
-    "screen, and perhaps value, description, states and children) and tree_truncated (whether programs did not answer in time, or " +
-    "the tree is larger than what is returned).",
+    "screen, and possibly value, description, states and children) and tree_truncated (whether programs did not answer in time, " +
+    "or the tree is larger than what is returned).",
   params: z.strictObject({
     tree: z.boolean().describe("Whether to return the accessibility tree. Default: true.").default(true),
   }),
@@ -125,7 +125,7 @@ const drag = defineTool({
 const scroll = defineTool({
   name: "scroll",
   description:
-    "Turns the wheel at a place, or where the pointer is: up where clicks is positive, down where it is negative. Returns x, y, clicks and horizontal.",
+    "Turns the wheel at a place, or where the pointer is: up if clicks is positive, down if it is negative. Returns x, y, clicks and horizontal.",
   params: z.strictObject({
     ...place,
     clicks: z
@@ -149,7 +149,7 @@ const scroll = defineTool({
 const type = defineTool({
   name: "type",
   description:
-    "Types text in any script into what has the focus. Keys that key_down holds stay held. Returns characters, how many were typed.",
+    "Types text in any script into whatever has the focus. Keys that key_down holds stay held. Returns characters (how many were typed).",
   params: z.strictObject({
     text: typedText,
     interval: z.number().min(0).max(10).describe("Seconds between two characters. Default: 0.").default(0),
@@ -174,7 +174,7 @@ function keys(name: string, description: string, operation: string, more: object
 
 const hotkey = defineTool({
   name: "hotkey",
-  description: "Presses keys together, in their order, and releases them: ctrl and c, say.",
+  description: "Presses keys together, in their order, and releases them: for example ctrl and c.",
   params: z.strictObject({
     keys: z
       .union([keyParam, z.array(keyParam).max(16)])
@@ -210,7 +210,7 @@ const done = defineTool({
 const fail = defineTool({
   name: "fail",
   description:
-    "Says that the task cannot be done. Returns status: fail, and reason. It succeeds: its code is 0, as it reports and does not fail itself.",
+    "Says that the task cannot be done. Returns status: fail, and reason. The call itself succeeds, with code 0.",
   params: z.strictObject({ reason: z.string().max(10_000).describe("Why. Default: none.").default("") }),
   run: async (_desktop: Desktop, { reason }, call) =>
     succeeded({ status: "fail", reason, session_restarted: call.restarted }),
@@ -219,7 +219,7 @@ const fail = defineTool({
 const launch = defineTool({
   name: "launch",
   description:
-    "Starts a program on the desktop, and does not wait for it; it ends with the session. What it prints is dropped. Returns pid. Fails if there is no such program. Look for its window with windows.",
+    "Starts a program on the desktop without waiting for it; it ends with the session. Its output is dropped. Returns pid. Fails if there is no such program. Find its window with the tool windows.",
   params: z.strictObject({ command }),
   defaultTimeoutMs: () => CALL_MS,
   run: (desktop: Desktop, params, call) => {
@@ -232,7 +232,7 @@ const windows = defineTool({
   name: "windows",
   description:
     "Lists the windows from the lowest to the topmost: id, title, class, pid, bounds ([x, y, width, height] of what is inside its frame), active and minimized. " +
-    "Returns windows and window_manager (openbox, none where the sandbox has none, or lost where it ended too often: then it starts again within a minute).",
+    "Returns windows and window_manager (openbox; none if the sandbox has none; lost if it ended too often, until it starts again within a minute).",
   params: nothing,
   defaultTimeoutMs: () => CALL_MS,
   run: (desktop: Desktop, _params, call) => act(desktop, call, "windows"),
@@ -241,7 +241,7 @@ const windows = defineTool({
 const clipboard = defineTool({
   name: "clipboard",
   description:
-    "Reads or sets the clipboard's text. Returns text, empty where there is none, and truncated (whether there was more than 1 MiB).",
+    "Reads or sets the clipboard's text. Returns text (empty if there is none) and truncated (whether there was more than 1 MiB).",
   params: z.strictObject({
     action: z.enum(["get", "set"]).describe("get or set."),
     text: clipboardText.optional(),
@@ -250,7 +250,7 @@ const clipboard = defineTool({
   run: async (desktop: Desktop, { action, text }, call) => {
     if (action === "set" && text === undefined)
       throw invalidArgument("params.text", "must be given to set it.");
-    if (action === "get" && text !== undefined) throw invalidArgument("params.text", "is for set alone.");
+    if (action === "get" && text !== undefined) throw invalidArgument("params.text", "is only for set.");
     return act(desktop, call, "clipboard", { text }, ({ data, payload }) => ({
       data: { ...objectOf(data), text: payload.toString(), session_restarted: call.restarted },
     }));

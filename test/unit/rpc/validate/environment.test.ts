@@ -10,9 +10,9 @@ test("accepts ordinary and odd variables unchanged", () => {
 
 test.each([
   [{ "": "x" }, "env: a variable has an empty name"],
-  [{ "A=B": "x" }, 'env["A=B"]: a name must not hold "=" or NUL'],
-  [{ "A\0B": "x" }, 'env["A\\u0000B"]: a name must not hold "=" or NUL'],
-  [{ A: "x\0" }, 'env["A"]: a value must not hold NUL'],
+  [{ "A=B": "x" }, 'env["A=B"]: a name must not contain "=" or NUL'],
+  [{ "A\0B": "x" }, 'env["A\\u0000B"]: a name must not contain "=" or NUL'],
+  [{ A: "x\0" }, 'env["A"]: a value must not contain NUL'],
 ])("refuses %j", (variables, why) => {
   expect(refusal(() => environment("env", variables))).toBe(why);
 });

@@ -81,7 +81,7 @@ class AsyncRuns:
         the sandbox stays at the end; by default an existing one stays.
         """
         if sandbox_spec is not None and sandbox_id is not None:
-            raise ValueError("sandbox_spec and sandbox_id exclude each other")
+            raise ValueError("sandbox_spec and sandbox_id cannot be used together")
         on_end = run_pb2.RUN_ON_END_UNSPECIFIED
         if keep_sandbox is not None:
             on_end = run_pb2.RUN_ON_END_KEEP if keep_sandbox else run_pb2.RUN_ON_END_DELETE_SANDBOX
