@@ -1,5 +1,6 @@
 import type http from "node:http";
 import http2 from "node:http2";
+import type { Readable } from "node:stream";
 import { stayOpen } from "../base/async.ts";
 import { dropRest } from "../base/drop-rest.ts";
 
@@ -69,6 +70,16 @@ function addressOf({ socket }: HttpRequest): string {
   const { remoteAddress, remotePort } = socket;
   if (remoteAddress === undefined) return "unix";
   return remoteAddress.includes(":") ? `[${remoteAddress}]:${remotePort}` : `${remoteAddress}:${remotePort}`;
+}
+
+/** The memory that a piece of a stream takes besides its bytes. */
+const PIECE_BYTES = 256;
+
+/** How much memory the part of a stream takes that was not read. */
+export function memoryOf(stream: Readable): number {
+  // Node's types lack it.
+  const { readableBuffer } = stream as Readable & { readonly readableBuffer: { readonly length: number } };
+  return stream.readableLength + PIECE_BYTES * readableBuffer.length;
 }
 
 /** Ends a response. The types of the two HTTP versions differ. */

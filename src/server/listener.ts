@@ -9,6 +9,7 @@ import { TurnShare } from "../base/turn-share.ts";
 import type { HttpRequest, HttpResponse } from "./http-message.ts";
 import type { RpcLimits } from "./limits.ts";
 import { formatListenAddress, type ListenAddress } from "./listen-address.ts";
+import { joinSmallPieces } from "./small-pieces.ts";
 import { clearStaleSocket, listenOnSocket } from "./unix-socket.ts";
 
 /** The certificates of a TLS port, in PEM. */
@@ -199,6 +200,7 @@ export class Listener {
     server.on("stream", (stream, ...rest) => {
       // Node adds its own error listener only together with the request.
       stream.on("error", () => {});
+      joinSmallPieces(stream);
       void this.#inTurn(stream, () => begin.call(server, stream, ...rest));
     });
   }

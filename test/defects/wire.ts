@@ -477,6 +477,28 @@ export const WIRE_DEFECTS: readonly Defect[] = [
     },
   },
   {
+    name: "each small frame of a request that is not read takes memory of its own, or that of all that came with it",
+    changes: [{ file: "src/server/listener.ts", from: "      joinSmallPieces(stream);\n", to: "" }],
+    test: {
+      file: "test/integration/server/streams.test.ts",
+      title: "what is not read of a request takes little more memory than its bytes: %s",
+    },
+  },
+  {
+    name: "pieces of a request that are not read count by their bytes alone",
+    changes: [
+      {
+        file: "src/server/http-message.ts",
+        from: "const PIECE_BYTES = 256;",
+        to: "const PIECE_BYTES = 0;",
+      },
+    ],
+    test: {
+      file: "test/integration/server/streams.test.ts",
+      title: "pieces of a request that are not read count by the memory that they take",
+    },
+  },
+  {
     name: "a message that the library serves no longer counts once it has been received",
     changes: [
       {
