@@ -162,4 +162,18 @@ export const AUDIT_DEFECTS: readonly Defect[] = [
       title: "a batch of tools names the sessions that it used, as one tool does",
     },
   },
+  {
+    name: "a client that resets its connection after its request is taken for one of a Unix socket",
+    changes: [
+      {
+        file: "src/server/listener.ts",
+        from: "|| socket.remoteAddress !== undefined;",
+        to: "|| true;",
+      },
+    ],
+    test: {
+      file: "test/unit/server/call-log.test.ts",
+      title: "a client that resets its connection at once is not taken for one of a Unix socket: %s",
+    },
+  },
 ];
