@@ -132,8 +132,15 @@ export function dismissLateBody(request: HttpRequest, response: HttpResponse): v
   });
 }
 
-/** Closes a finished call whose client does not read the end of its response, which would keep the call open. */
+/**
+ * Closes a finished call whose client does not read the end of its response, which would keep the call open. Over
+ * HTTP/1.1 a response may first have to wait for those of earlier requests.
+ */
 export function dismissReader(request: HttpRequest, response: HttpResponse): void {
+  if (response.socket === null) {
+    response.once("socket", () => dismissReader(request, response));
+    return;
+  }
   const closed = new AbortController();
   response.once("close", () => closed.abort());
   void stayOpen(LINGER_MS, closed.signal).then(() => {

@@ -499,6 +499,20 @@ export const WIRE_DEFECTS: readonly Defect[] = [
     },
   },
   {
+    name: "a deadline that passes for a pipelined call closes the connection, and with it the other calls",
+    changes: [
+      {
+        file: "src/server/http-message.ts",
+        from: "if (response.socket === null) {",
+        to: "if (response.socket === undefined) {",
+      },
+    ],
+    test: {
+      file: "test/integration/server/listener.test.ts",
+      title: "keeps its other calls if the deadline of one passes that waits to be answered",
+    },
+  },
+  {
     name: "a message that the library serves no longer counts once it has been received",
     changes: [
       {
