@@ -176,4 +176,18 @@ export const AUDIT_DEFECTS: readonly Defect[] = [
       title: "a client that resets its connection at once is not taken for one of a Unix socket: %s",
     },
   },
+  {
+    name: "with an audit log, an upload of the announced size waits for a reset all the same",
+    changes: [
+      {
+        file: "src/server/audit-log.ts",
+        from: "        trustEnd: () => iterator.trustEnd?.(),\n",
+        to: "",
+      },
+    ],
+    test: {
+      file: "test/unit/server/audit-log.test.ts",
+      title: "an upload of the announced size is whole at its end, as without an audit log",
+    },
+  },
 ];

@@ -314,8 +314,8 @@ export const WIRE_DEFECTS: readonly Defect[] = [
     changes: [
       {
         file: "src/rpc/stream.ts",
-        from: "left === 0 && iterator instanceof",
-        to: "left < 0 && iterator instanceof",
+        from: "if (left === 0) iterator.trustEnd",
+        to: "if (left < 0) iterator.trustEnd",
       },
     ],
     test: {
