@@ -41,8 +41,8 @@ export const WIRE_DEFECTS: readonly Defect[] = [
     changes: [
       {
         file: "src/server/message-check.ts",
-        from: "ignoreUnknown ? undefined : unknownField(",
-        to: "!ignoreUnknown ? undefined : unknownField(",
+        from: "unknownField(desc, parse(message), ignoreUnknown)",
+        to: "unknownField(desc, parse(message), !ignoreUnknown)",
       },
     ],
     test: { file: UNKNOWN_FIELDS, title: "is refused with its name" },
@@ -62,12 +62,26 @@ export const WIRE_DEFECTS: readonly Defect[] = [
     },
   },
   {
+    name: "whoever has unknown fields of JSON ignored has other values taken for what they do not mean",
+    changes: [
+      {
+        file: "src/server/message-check.ts",
+        from: "unknownField(desc, parse(message), ignoreUnknown)",
+        to: "ignoreUnknown ? undefined : unknownField(desc, parse(message))",
+      },
+    ],
+    test: {
+      file: UNKNOWN_FIELDS,
+      title: "a client that has unknown fields ignored gets errors for what the parser would misread",
+    },
+  },
+  {
     name: "a name of JSON that an enum does not have is taken for its default",
     changes: [
       {
         file: "src/server/message-check.ts",
-        from: 'if (field.enum === undefined || typeof value !== "string") return undefined;',
-        to: 'if (field.enum !== undefined || typeof value !== "string") return undefined;',
+        from: 'if (field.enum === undefined || typeof value !== "string" || ignoreUnknown)',
+        to: 'if (field.enum !== undefined || typeof value !== "string" || ignoreUnknown)',
       },
     ],
     test: {
