@@ -1,5 +1,6 @@
 import type http from "node:http";
 import http2 from "node:http2";
+import querystring from "node:querystring";
 import type { Readable } from "node:stream";
 import { stayOpen } from "../base/async.ts";
 import { dropRest } from "../base/drop-rest.ts";
@@ -33,6 +34,18 @@ export function pathOf(request: HttpRequest): string {
 export function queryOf({ url = "" }: HttpRequest): URLSearchParams {
   const start = url.indexOf("?");
   return new URLSearchParams(start === -1 ? "" : url.slice(start + 1));
+}
+
+/** The bytes of a value in the query of a request. The first one of a name counts. */
+export function queryBytes({ url = "" }: HttpRequest, name: string): Buffer {
+  // As Latin-1, which keeps each byte: other text would have a replacement for what is not UTF-8.
+  const toLatin1 = (text: string): string =>
+    text.replace(/%([\da-f]{2})/gi, (_, hex: string) => String.fromCharCode(Number.parseInt(hex, 16)));
+  const query = querystring.parse(url.slice(url.indexOf("?") + 1), "&", "=", {
+    decodeURIComponent: toLatin1,
+  });
+  const [value = ""] = [query[name] ?? []].flat();
+  return Buffer.from(value, "latin1");
 }
 
 /** The URL of a request, as far as it is known. */

@@ -403,6 +403,20 @@ export const WIRE_DEFECTS: readonly Defect[] = [
     test: { file: "test/unit/server/connect-headers.test.ts", title: "in a GET as well" },
   },
   {
+    name: "bytes of a GET that are not UTF-8 are replaced",
+    changes: [
+      {
+        file: "src/server/library-handler.ts",
+        from: ': queryBytes(request, "message"),',
+        to: ': Buffer.from(query.get("message") ?? ""),',
+      },
+    ],
+    test: {
+      file: "test/integration/server/get.test.ts",
+      title: "keeps every byte of a message that is not base64, and refuses JSON that is not UTF-8",
+    },
+  },
+  {
     name: "another version of the Connect protocol is taken for this one",
     changes: [
       { file: "src/server/admission.ts", from: "if (call.versionError) throw call.versionError;", to: "" },
