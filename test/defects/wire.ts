@@ -417,6 +417,34 @@ export const WIRE_DEFECTS: readonly Defect[] = [
     },
   },
   {
+    name: "gRPC-Web as text is refused without a word, and logged as a call that succeeded",
+    changes: [
+      {
+        file: "src/server/request-handler.ts",
+        from: "handler.supportedContentType(type) && !isText",
+        to: "handler.supportedContentType(type)",
+      },
+    ],
+    test: {
+      file: BAD_INPUT,
+      title: "gRPC-Web as text is refused with what to send, and is no call that succeeded: %s",
+    },
+  },
+  {
+    name: "a page of an allowed origin may not name a tenant",
+    changes: [
+      {
+        file: "src/server/origin-guard.ts",
+        from: '"Authorization", TENANT_HEADER, IGNORE',
+        to: '"Authorization", IGNORE',
+      },
+    ],
+    test: {
+      file: "test/unit/server/origin-guard.test.ts",
+      title: "may call and read only if it is configured",
+    },
+  },
+  {
     name: "another version of the Connect protocol is taken for this one",
     changes: [
       { file: "src/server/admission.ts", from: "if (call.versionError) throw call.versionError;", to: "" },
