@@ -174,6 +174,7 @@ export const AUDIT_DEFECTS: readonly Defect[] = [
     test: {
       file: "test/unit/server/call-log.test.ts",
       title: "a client that resets its connection at once is not taken for one of a Unix socket: %s",
+      row: "over HTTP/1.1",
     },
   },
   {

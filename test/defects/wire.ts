@@ -428,6 +428,7 @@ export const WIRE_DEFECTS: readonly Defect[] = [
     test: {
       file: BAD_INPUT,
       title: "gRPC-Web as text is refused with what to send, and is no call that succeeded: %s",
+      row: "application/grpc-web-text",
     },
   },
   {
@@ -538,6 +539,7 @@ export const WIRE_DEFECTS: readonly Defect[] = [
     test: {
       file: "test/integration/server/streams.test.ts",
       title: "what is not read of a request takes little more memory than its bytes: %s",
+      row: "in frames of one byte",
     },
   },
   {
