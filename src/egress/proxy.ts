@@ -10,6 +10,7 @@ import { connect, type Socket } from "node:net";
 import type { Duplex } from "node:stream";
 import { pipeline } from "node:stream/promises";
 import { connect as connectTls } from "node:tls";
+import { stayOpen } from "../base/async.ts";
 import { dropRest } from "../base/drop-rest.ts";
 import { SharedPlaces } from "../base/shared-places.ts";
 import { type Credentials, NO_CREDENTIALS } from "./credentials.ts";
@@ -110,7 +111,11 @@ export class EgressProxy {
       socket.end(
         answer(new Refusal(503, "The egress proxy has reached its limit of connections. Try again later.")),
       );
-      socket.setTimeout(1_000, () => socket.destroy());
+      const closed = new AbortController();
+      socket.once("close", () => closed.abort());
+      // As for a request: if it were closed before the client has sent that, the client could lose the answer.
+      socket.resume();
+      void stayOpen(LINGER_MS, closed.signal).then(() => socket.destroy());
       return;
     }
     this.#connections.take(owner);

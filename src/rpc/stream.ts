@@ -1,6 +1,6 @@
 import { invalidArgument } from "../base/errors.ts";
 import { messageTooLarge } from "../server/error-conversion.ts";
-import { RequestMessages } from "../server/request-messages.ts";
+import type { RequestIterator } from "../server/request-bytes.ts";
 
 /**
  * Passes on a stream's items, and yields `undefined` whenever nothing came for `intervalMs`. If the reader stops, it
@@ -169,7 +169,7 @@ export async function beginUpload<Header>(
 }
 
 function chunksOf<Header>(
-  iterator: AsyncIterator<UploadMessage<Header>>,
+  iterator: RequestIterator<UploadMessage<Header>>,
   sizeBytes: bigint | undefined,
 ): AsyncIterableIterator<Uint8Array> {
   let left = sizeBytes === undefined ? Number.NaN : Number(sizeBytes);
@@ -178,7 +178,7 @@ function chunksOf<Header>(
       return this;
     },
     async next() {
-      if (left === 0 && iterator instanceof RequestMessages) iterator.trustEnd();
+      if (left === 0) iterator.trustEnd?.();
       const { done, value } = await iterator.next();
       if (done) return { done, value: undefined };
       try {

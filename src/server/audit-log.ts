@@ -10,6 +10,7 @@ import {
   type Principal,
   statusName,
 } from "./call.ts";
+import type { RequestIterator } from "./request-bytes.ts";
 import { Subjects } from "./subjects.ts";
 
 /** Receives lines of JSON. Never makes its caller wait. */
@@ -143,8 +144,8 @@ export function withSubjects(spec: MethodImplSpec): MethodImplSpec {
 /** The same items. Passes each to `tap` until that returns true; the others cost nothing extra. */
 function tapUntil<T>(items: AsyncIterable<T>, tap: (item: T) => boolean): AsyncIterable<T> {
   return {
-    [Symbol.asyncIterator]() {
-      const iterator = items[Symbol.asyncIterator]();
+    [Symbol.asyncIterator](): RequestIterator<T> {
+      const iterator: RequestIterator<T> = items[Symbol.asyncIterator]();
       let next = async (): Promise<IteratorResult<T>> => {
         const item = await iterator.next();
         if (item.done || tap(item.value)) next = () => iterator.next();
@@ -154,6 +155,7 @@ function tapUntil<T>(items: AsyncIterable<T>, tap: (item: T) => boolean): AsyncI
         next: () => next(),
         return: (value) => iterator.return?.(value) ?? Promise.resolve({ done: true, value }),
         throw: (error) => iterator.throw?.(error) ?? Promise.reject(error),
+        trustEnd: () => iterator.trustEnd?.(),
       };
     },
   };

@@ -3,7 +3,7 @@ import { Code, type ConnectError, type ContextValues, createContextKey } from "@
 import { parseTimeout as parseConnect } from "@connectrpc/connect/protocol-connect";
 import { parseTimeout as parseGrpc } from "@connectrpc/connect/protocol-grpc";
 import { BerthError } from "../base/errors.ts";
-import { type HttpRequest, peerOf, queryOf, type RpcProtocol } from "./http-message.ts";
+import { type HttpRequest, memoryOf, peerOf, queryOf, type RpcProtocol } from "./http-message.ts";
 import { MAX_TIMEOUT_MS, type ReceiveAccount, type ReceiveBudget } from "./limits.ts";
 import type { Subjects } from "./subjects.ts";
 
@@ -165,9 +165,10 @@ export class Call implements Credentials {
     return !this.streamsRequests && !this.#request.complete;
   }
 
-  /** How many bytes of the request have arrived and were not read. Over HTTP/1 they wait in the kernel. */
+  /** How much memory that takes which has arrived of the request and was not read. */
   get unreadBytes(): number {
-    return "stream" in this.#request ? this.#request.stream.readableLength : 0;
+    const request = this.#request;
+    return memoryOf(request) + ("stream" in request ? memoryOf(request.stream) : 0);
   }
 
   /** Milliseconds since the call arrived. */

@@ -1,5 +1,7 @@
 import type http from "node:http";
 import http2 from "node:http2";
+import querystring from "node:querystring";
+import type { Readable } from "node:stream";
 import { stayOpen } from "../base/async.ts";
 import { dropRest } from "../base/drop-rest.ts";
 
@@ -32,6 +34,18 @@ export function pathOf(request: HttpRequest): string {
 export function queryOf({ url = "" }: HttpRequest): URLSearchParams {
   const start = url.indexOf("?");
   return new URLSearchParams(start === -1 ? "" : url.slice(start + 1));
+}
+
+/** The bytes of a value in the query of a request. The first one of a name counts. */
+export function queryBytes({ url = "" }: HttpRequest, name: string): Buffer {
+  // As Latin-1, which keeps each byte: other text would have a replacement for what is not UTF-8.
+  const toLatin1 = (text: string): string =>
+    text.replace(/%([\da-f]{2})/gi, (_, hex: string) => String.fromCharCode(Number.parseInt(hex, 16)));
+  const query = querystring.parse(url.slice(url.indexOf("?") + 1), "&", "=", {
+    decodeURIComponent: toLatin1,
+  });
+  const [value = ""] = [query[name] ?? []].flat();
+  return Buffer.from(value, "latin1");
 }
 
 /** The URL of a request, as far as it is known. */
@@ -69,6 +83,16 @@ function addressOf({ socket }: HttpRequest): string {
   const { remoteAddress, remotePort } = socket;
   if (remoteAddress === undefined) return "unix";
   return remoteAddress.includes(":") ? `[${remoteAddress}]:${remotePort}` : `${remoteAddress}:${remotePort}`;
+}
+
+/** The memory that a piece of a stream takes besides its bytes. */
+const PIECE_BYTES = 256;
+
+/** How much memory the part of a stream takes that was not read. */
+export function memoryOf(stream: Readable): number {
+  // Node's types lack it.
+  const { readableBuffer } = stream as Readable & { readonly readableBuffer: { readonly length: number } };
+  return stream.readableLength + PIECE_BYTES * readableBuffer.length;
 }
 
 /** Ends a response. The types of the two HTTP versions differ. */
@@ -121,8 +145,15 @@ export function dismissLateBody(request: HttpRequest, response: HttpResponse): v
   });
 }
 
-/** Closes a finished call whose client does not read the end of its response, which would keep the call open. */
+/**
+ * Closes a finished call whose client does not read the end of its response, which would keep the call open. Over
+ * HTTP/1.1 a response may first have to wait for those of earlier requests.
+ */
 export function dismissReader(request: HttpRequest, response: HttpResponse): void {
+  if (response.socket === null) {
+    response.once("socket", () => dismissReader(request, response));
+    return;
+  }
   const closed = new AbortController();
   response.once("close", () => closed.abort());
   void stayOpen(LINGER_MS, closed.signal).then(() => {

@@ -17,6 +17,7 @@ import {
   type HttpRequest,
   type HttpResponse,
   headersOf,
+  queryBytes,
   queryOf,
   requestEnd,
   urlOf,
@@ -190,13 +191,13 @@ export function getMessage(request: HttpRequest): GetMessage | undefined {
   const encoding = query.get("encoding");
   if (encoding !== "json" && encoding !== "proto") return undefined;
   const compression = query.get("compression");
-  const message = query.get("message") ?? "";
   return {
     header: {
       "content-type": `application/${encoding}`,
       ...(compression !== null && { "content-encoding": compression }),
     },
-    bytes: () => (query.get("base64") === "1" ? fromBase64(message) : Buffer.from(message)),
+    bytes: () =>
+      query.get("base64") === "1" ? fromBase64(query.get("message") ?? "") : queryBytes(request, "message"),
   };
 }
 

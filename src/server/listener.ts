@@ -9,6 +9,7 @@ import { TurnShare } from "../base/turn-share.ts";
 import type { HttpRequest, HttpResponse } from "./http-message.ts";
 import type { RpcLimits } from "./limits.ts";
 import { formatListenAddress, type ListenAddress } from "./listen-address.ts";
+import { joinSmallPieces } from "./small-pieces.ts";
 import { clearStaleSocket, listenOnSocket } from "./unix-socket.ts";
 
 /** The certificates of a TLS port, in PEM. */
@@ -199,6 +200,7 @@ export class Listener {
     server.on("stream", (stream, ...rest) => {
       // Node adds its own error listener only together with the request.
       stream.on("error", () => {});
+      joinSmallPieces(stream);
       void this.#inTurn(stream, () => begin.call(server, stream, ...rest));
     });
   }
@@ -238,7 +240,7 @@ export class Listener {
     if (!keys) {
       const front = net.createServer(socketOptions);
       front.on("connection", (socket) => {
-        this.#track(socket);
+        if (!this.#track(socket)) return;
         sniffProtocol(socket, limits, (version) => this.#serve(socket, version));
       });
       return front;
@@ -252,11 +254,10 @@ export class Listener {
     });
     const peers = new WeakMap<object, string | undefined>();
     front.on("connection", (socket: net.Socket) => {
-      this.#track(socket);
-      peers.set(socket, socket.remoteAddress);
+      if (this.#track(socket)) peers.set(socket, socket.remoteAddress);
     });
     front.on("secureConnection", (socket) => {
-      this.#track(socket);
+      if (!this.#track(socket)) return;
       // HTTP/2 over TLS is always negotiated (RFC 9113, 3.2).
       if (socket.alpnProtocol === "h2") this.#serve(socket, "http2");
       else sniffProtocol(socket, limits, () => this.#serve(socket, "http1"));
@@ -286,11 +287,18 @@ export class Listener {
     this.#options.logger.info({ peer, problem }, "a TLS connection was refused");
   }
 
-  #track(socket: net.Socket): void {
+  /**
+   * Whether a connection is served. If its client has already reset it, it is closed: it has no address any more, and
+   * nobody gets its answers. Otherwise Node keeps the address from now on.
+   */
+  #track(socket: net.Socket): boolean {
     this.#sockets.add(socket);
     socket.once("close", () => this.#sockets.delete(socket));
     // The close of a broken connection ends its calls. Nothing else is necessary.
     socket.on("error", () => {});
+    const isServed = this.#options.listen.kind === "unix" || socket.remoteAddress !== undefined;
+    if (!isServed) socket.destroy();
+    return isServed;
   }
 
   #serve(socket: net.Socket, version: "http1" | "http2"): void {

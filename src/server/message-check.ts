@@ -35,7 +35,7 @@ export async function check(
     assertFewJsonValues(message);
     // The parser would replace other bytes by U+FFFD, and so run a different command.
     if (!isUtf8(message)) throw new BerthError("INVALID_ARGUMENT", NOT_UTF8);
-    const unknown = ignoreUnknown ? undefined : unknownField(desc, parse(message));
+    const unknown = unknownField(desc, parse(message), ignoreUnknown);
     if (unknown !== undefined) throw unknown;
   } else assertFewValues(desc, message);
   if (message.length > LARGE_BYTES) await setImmediate();
@@ -58,7 +58,8 @@ function parse(message: Uint8Array): unknown {
 }
 
 /**
- * The header with which a client that may be newer than the server makes it ignore unknown JSON fields. Value: `true`.
+ * The header with which a client that may be newer than the server makes it ignore unknown JSON fields, and enum values
+ * that do not exist. Value: `true`.
  */
 export const IGNORE_UNKNOWN_HEADER = "berth-ignore-unknown-fields";
 
@@ -68,13 +69,25 @@ const MAX_NAME = 64;
 /**
  * Finds a field of a JSON message that its type does not have, or an enum value that does not exist. Otherwise the
  * parser would take `{"content": …}` for a message without content, and `{"onDisconnect": "DETACH"}` for the default.
+ * Also finds values that the parser takes for something else than they mean.
+ *
+ * @param ignoreUnknown whether to look for the latter only.
  */
-export function unknownField(desc: DescMessage, json: unknown): BerthError | undefined {
-  return inMessage(desc, json, "");
+export function unknownField(
+  desc: DescMessage,
+  json: unknown,
+  ignoreUnknown = false,
+): BerthError | undefined {
+  return inMessage(desc, json, "", ignoreUnknown);
 }
 
 /** Other values of a wrong type are left to the parser. */
-function inMessage(desc: DescMessage, json: unknown, path: string): BerthError | undefined {
+function inMessage(
+  desc: DescMessage,
+  json: unknown,
+  path: string,
+  ignoreUnknown: boolean,
+): BerthError | undefined {
   const text = TEXTS.get(desc.typeName);
   if (text !== undefined && json !== null && !(typeof json === "string" && text.form.test(json)))
     return noSuchText(text.what, json, path);
@@ -85,28 +98,41 @@ function inMessage(desc: DescMessage, json: unknown, path: string): BerthError |
   for (const [name, value] of Object.entries(json)) {
     const at = path === "" ? name : `${path}.${name}`;
     const field = fields.get(name);
-    const found = field === undefined ? noSuchField(desc, name, at) : inField(field, value, at);
+    if (field === undefined && ignoreUnknown) continue;
+    const found =
+      field === undefined ? noSuchField(desc, name, at) : inField(field, value, at, ignoreUnknown);
     if (found !== undefined) return found;
   }
   return undefined;
 }
 
-function inField(field: DescField, value: unknown, path: string): BerthError | undefined {
+function inField(
+  field: DescField,
+  value: unknown,
+  path: string,
+  ignoreUnknown: boolean,
+): BerthError | undefined {
   if (field.scalar !== undefined && !SCALARS.has(field.scalar)) return undefined;
   const list = field.fieldKind === "list";
-  if (!list && field.fieldKind !== "map") return inValue(field, value, path);
+  if (!list && field.fieldKind !== "map") return inValue(field, value, path, ignoreUnknown);
   if (list ? !Array.isArray(value) : !isObject(value)) return undefined;
   for (const [key, part] of Object.entries(value as object)) {
-    const found = inValue(field, part, `${path}[${list ? key : JSON.stringify(key)}]`);
+    const at = `${path}[${list ? key : JSON.stringify(key)}]`;
+    const found = inValue(field, part, at, ignoreUnknown);
     if (found !== undefined) return found;
   }
   return undefined;
 }
 
-function inValue(field: DescField, value: unknown, path: string): BerthError | undefined {
-  if (field.message !== undefined) return inMessage(field.message, value, path);
+function inValue(
+  field: DescField,
+  value: unknown,
+  path: string,
+  ignoreUnknown: boolean,
+): BerthError | undefined {
+  if (field.message !== undefined) return inMessage(field.message, value, path, ignoreUnknown);
   if (field.scalar !== undefined) return SCALARS.get(field.scalar)?.(value, path);
-  if (field.enum === undefined || typeof value !== "string") return undefined;
+  if (field.enum === undefined || typeof value !== "string" || ignoreUnknown) return undefined;
   return field.enum.values.some(({ name }) => name === value)
     ? undefined
     : noSuchName(field.enum, value, path);

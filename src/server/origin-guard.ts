@@ -1,4 +1,5 @@
 import { cors } from "@connectrpc/connect";
+import { TENANT_HEADER } from "./call.ts";
 import { printable } from "./http-endpoints.ts";
 import { endResponse, type HttpRequest, type HttpResponse } from "./http-message.ts";
 import { isLoopbackName, type ListenAddress } from "./listen-address.ts";
@@ -94,7 +95,8 @@ function unmapped(address: string | undefined): string | undefined {
   return address?.replace(/^::ffff:(?=\d+\.)/, "");
 }
 
-const ALLOW_HEADERS = [...cors.allowedHeaders, "Authorization", IGNORE_UNKNOWN_HEADER].join(", ");
+const OWN_HEADERS = ["Authorization", TENANT_HEADER, IGNORE_UNKNOWN_HEADER];
+const ALLOW_HEADERS = [...cors.allowedHeaders, ...OWN_HEADERS].join(", ");
 const EXPOSE_HEADERS = cors.exposedHeaders.join(", ");
 const MAX_AGE_SECONDS = "7200";
 

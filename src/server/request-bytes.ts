@@ -47,6 +47,11 @@ export interface RequestBytesOptions {
   readonly queue: FairQueue | undefined;
 }
 
+/** An iterator of the messages of a request, whose end may be believed: see {@link RequestBytes.trustEnd}. */
+export interface RequestIterator<T> extends AsyncIterator<T> {
+  trustEnd?(): void;
+}
+
 type ReadCall = QueuedCall & Pick<Call, "streamsRequests">;
 
 const DONE = { done: true, value: undefined } as const;

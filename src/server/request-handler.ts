@@ -170,7 +170,9 @@ function misuse(route: Route, request: HttpRequest): Page | undefined {
   }
   if (request.method !== "POST") return textPage(405, "Call this method by POST.");
   const type = contentTypeOf(request);
-  if (handler.supportedContentType(type) || wantsJsonLines(route, request)) return undefined;
+  // The library knows the type of gRPC-Web as text, and refuses it without a word.
+  const isText = type.startsWith("application/grpc-web-text");
+  if ((handler.supportedContentType(type) && !isText) || wantsJsonLines(route, request)) return undefined;
   const given = `This method takes gRPC, gRPC-Web or Connect messages, not "${printable(type)}".`;
   return textPage(
     415,

@@ -6,13 +6,13 @@ import type { Call } from "./call.ts";
 import { compressedWithoutEncoding, type ErrorConverter, messageTooLarge } from "./error-conversion.ts";
 import { COMPRESSED, PREFIX_BYTES, parseMessage, requestTurns } from "./framing.ts";
 import type { HttpRequest } from "./http-message.ts";
-import { RequestBytes, type RequestBytesOptions } from "./request-bytes.ts";
+import { RequestBytes, type RequestBytesOptions, type RequestIterator } from "./request-bytes.ts";
 import type { Route } from "./routes.ts";
 
 /**
  * The messages of an uncompressed protobuf stream, read on demand. Their bytes fields are views of the received data.
  */
-export class RequestMessages implements AsyncIterable<Message>, AsyncIterator<Message, undefined> {
+export class RequestMessages implements AsyncIterable<Message>, RequestIterator<Message> {
   readonly #route: Route;
   readonly #call: Call;
   readonly #errors: ErrorConverter;

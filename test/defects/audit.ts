@@ -169,11 +169,33 @@ export const AUDIT_DEFECTS: readonly Defect[] = [
         file: "src/server/audit-log.ts",
         from: "this.#sink.append(safeJson(",
         to: "this.#sink.append(JSON.stringify(",
+    name: "a client that resets its connection after its request is taken for one of a Unix socket",
+    changes: [
+      {
+        file: "src/server/listener.ts",
+        from: "|| socket.remoteAddress !== undefined;",
+        to: "|| true;",
+      },
+    ],
+    test: {
+      file: "test/unit/server/call-log.test.ts",
+      title: "a client that resets its connection at once is not taken for one of a Unix socket: %s",
+      row: "over HTTP/1.1",
+    },
+  },
+  {
+    name: "with an audit log, an upload of the announced size waits for a reset all the same",
+    changes: [
+      {
+        file: "src/server/audit-log.ts",
+        from: "        trustEnd: () => iterator.trustEnd?.(),\n",
+        to: "",
       },
     ],
     test: {
       file: "test/unit/server/audit-log.test.ts",
       title: "an id that a caller chose does not act on the terminal on which the log is read",
+      title: "an upload of the announced size is whole at its end, as without an audit log",
     },
   },
 ];

@@ -20,6 +20,14 @@ export const EGRESS_DEFECTS: readonly Defect[] = [
     },
   },
   {
+    name: "egress: a refusal at the limit closes the connection while its request arrives",
+    changes: [{ file: "src/egress/proxy.ts", from: "      socket.resume();\n", to: "" }],
+    test: {
+      file: "test/unit/egress/proxy.test.ts",
+      title: "a client beyond the limit reads why it is refused after all of a large request",
+    },
+  },
+  {
     name: "the egress proxy waits for a slow header for ever",
     changes: [{ file: "src/egress/proxy.ts", from: '    this.#server.emit("listening");\n', to: "" }],
     test: {

@@ -344,7 +344,7 @@ export const PROGRAM_DEFECTS: readonly Defect[] = [
     test: {
       file: "test/integration/cli/completion.test.ts",
       suite: "with bash",
-      title: "%s",
+      title: "a shell at a terminal completes %s",
       row: "berth cp box-1:deep/a\\ f",
     },
   },
@@ -359,8 +359,7 @@ export const PROGRAM_DEFECTS: readonly Defect[] = [
     ],
     test: {
       file: "test/integration/cli/completion.test.ts",
-      suite: "with fish",
-      title: "%s",
+      title: "fish completes %s",
       row: "berth cp box-1:deep/a\\ f",
     },
   },
@@ -403,7 +402,8 @@ export const PROGRAM_DEFECTS: readonly Defect[] = [
     ],
     test: {
       file: "test/unit/cli/progress-line.test.ts",
-      title: "in 45 columns, pulling registry.example/image: 1 of 2 layers",
+      title: "in %s columns, a progress line fits",
+      row: "45",
     },
   },
   {

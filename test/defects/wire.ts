@@ -41,8 +41,8 @@ export const WIRE_DEFECTS: readonly Defect[] = [
     changes: [
       {
         file: "src/server/message-check.ts",
-        from: "ignoreUnknown ? undefined : unknownField(",
-        to: "!ignoreUnknown ? undefined : unknownField(",
+        from: "unknownField(desc, parse(message), ignoreUnknown)",
+        to: "unknownField(desc, parse(message), !ignoreUnknown)",
       },
     ],
     test: { file: UNKNOWN_FIELDS, title: "is refused with its name" },
@@ -62,12 +62,26 @@ export const WIRE_DEFECTS: readonly Defect[] = [
     },
   },
   {
+    name: "whoever has unknown fields of JSON ignored has other values taken for what they do not mean",
+    changes: [
+      {
+        file: "src/server/message-check.ts",
+        from: "unknownField(desc, parse(message), ignoreUnknown)",
+        to: "ignoreUnknown ? undefined : unknownField(desc, parse(message))",
+      },
+    ],
+    test: {
+      file: UNKNOWN_FIELDS,
+      title: "a client that has unknown fields ignored gets errors for what the parser would misread",
+    },
+  },
+  {
     name: "a name of JSON that an enum does not have is taken for its default",
     changes: [
       {
         file: "src/server/message-check.ts",
-        from: 'if (field.enum === undefined || typeof value !== "string") return undefined;',
-        to: 'if (field.enum !== undefined || typeof value !== "string") return undefined;',
+        from: 'if (field.enum === undefined || typeof value !== "string" || ignoreUnknown)',
+        to: 'if (field.enum !== undefined || typeof value !== "string" || ignoreUnknown)',
       },
     ],
     test: {
@@ -314,8 +328,8 @@ export const WIRE_DEFECTS: readonly Defect[] = [
     changes: [
       {
         file: "src/rpc/stream.ts",
-        from: "left === 0 && iterator instanceof",
-        to: "left < 0 && iterator instanceof",
+        from: "if (left === 0) iterator.trustEnd",
+        to: "if (left < 0) iterator.trustEnd",
       },
     ],
     test: {
@@ -387,6 +401,49 @@ export const WIRE_DEFECTS: readonly Defect[] = [
       },
     ],
     test: { file: "test/unit/server/connect-headers.test.ts", title: "in a GET as well" },
+  },
+  {
+    name: "bytes of a GET that are not UTF-8 are replaced",
+    changes: [
+      {
+        file: "src/server/library-handler.ts",
+        from: ': queryBytes(request, "message"),',
+        to: ': Buffer.from(query.get("message") ?? ""),',
+      },
+    ],
+    test: {
+      file: "test/integration/server/get.test.ts",
+      title: "keeps every byte of a message that is not base64, and refuses JSON that is not UTF-8",
+    },
+  },
+  {
+    name: "gRPC-Web as text is refused without a word, and logged as a call that succeeded",
+    changes: [
+      {
+        file: "src/server/request-handler.ts",
+        from: "handler.supportedContentType(type) && !isText",
+        to: "handler.supportedContentType(type)",
+      },
+    ],
+    test: {
+      file: BAD_INPUT,
+      title: "gRPC-Web as text is refused with what to send, and is no call that succeeded: %s",
+      row: "application/grpc-web-text",
+    },
+  },
+  {
+    name: "a page of an allowed origin may not name a tenant",
+    changes: [
+      {
+        file: "src/server/origin-guard.ts",
+        from: '"Authorization", TENANT_HEADER, IGNORE',
+        to: '"Authorization", IGNORE',
+      },
+    ],
+    test: {
+      file: "test/unit/server/origin-guard.test.ts",
+      title: "may call and read only if it is configured",
+    },
   },
   {
     name: "another version of the Connect protocol is taken for this one",
@@ -474,6 +531,43 @@ export const WIRE_DEFECTS: readonly Defect[] = [
       file: "test/integration/server/streams.test.ts",
       title: "%s ends when what arrived of it has no room in memory",
       row: "an upload that its handler does not read",
+    },
+  },
+  {
+    name: "each small frame of a request that is not read takes memory of its own, or that of all that came with it",
+    changes: [{ file: "src/server/listener.ts", from: "      joinSmallPieces(stream);\n", to: "" }],
+    test: {
+      file: "test/integration/server/streams.test.ts",
+      title: "what is not read of a request takes little more memory than its bytes: %s",
+      row: "in frames of one byte",
+    },
+  },
+  {
+    name: "pieces of a request that are not read count by their bytes alone",
+    changes: [
+      {
+        file: "src/server/http-message.ts",
+        from: "const PIECE_BYTES = 256;",
+        to: "const PIECE_BYTES = 0;",
+      },
+    ],
+    test: {
+      file: "test/integration/server/streams.test.ts",
+      title: "pieces of a request that are not read count by the memory that they take",
+    },
+  },
+  {
+    name: "a deadline that passes for a pipelined call closes the connection, and with it the other calls",
+    changes: [
+      {
+        file: "src/server/http-message.ts",
+        from: "if (response.socket === null) {",
+        to: "if (response.socket === undefined) {",
+      },
+    ],
+    test: {
+      file: "test/integration/server/listener.test.ts",
+      title: "keeps its other calls if the deadline of one passes that waits to be answered",
     },
   },
   {

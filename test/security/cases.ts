@@ -740,6 +740,16 @@ export const SECURITY_CASES: Readonly<Record<string, readonly SecurityCase[]>> =
       "what was decompressed lies about until V8 collects it",
     ),
     hostile(
+      "an upload in tiny frames that nobody reads",
+      [
+        at(
+          "integration/server/streams.test.ts",
+          "what is not read of a request takes little more memory than its bytes: %s",
+        ),
+      ],
+      "each small frame of a request that is not read takes memory of its own, or that of all that came with it",
+    ),
+    hostile(
       "a foreign Host",
       [at("unit/server/origin-guard.test.ts", "is refused everywhere, also for health and metrics")],
       "any host name is answered to",

@@ -86,7 +86,7 @@ describe.each<[string, [string, string, ...string[]], string]>([
   });
   afterAll(() => terminal?.dispose());
 
-  test.each(TYPED)("%s", async (line, becomes) => {
+  test.each(TYPED)("a shell at a terminal completes %s", async (line, becomes) => {
     // The text after it shows whether there is a space.
     const wanted = `> ${becomes()}x`;
     await expect
@@ -115,7 +115,7 @@ describe("with fish", () => {
     return stdout.trimEnd().split("\n");
   };
 
-  test.each(TYPED)("%s", async (line, becomes) => {
+  test.each(TYPED)("fish completes %s", async (line, becomes) => {
     const word = becomes()
       .trimEnd()
       .split(/(?<!\\) /)

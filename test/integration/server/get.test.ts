@@ -79,6 +79,22 @@ describe.each(["--http1.1", "--http2-prior-knowledge"])("curl -G %s", (version) 
     expect(JSON.parse(packed.body)).toMatchObject({ sandbox: { sandboxId: "4" } });
   });
 
+  test("keeps every byte of a message that is not base64, and refuses JSON that is not UTF-8", async () => {
+    const read = async (query: string) => {
+      const url = `${server.url}/berth.v1.SandboxService/GetSandbox?${query}`;
+      const { stdout } = await run("curl", ["-sS", version, url]);
+      return JSON.parse(stdout.startsWith("{") ? stdout : JSON.stringify({ bytes: stdout.length })) as object;
+    };
+    const text = encodeURIComponent('{"sandboxId": "é+ "}');
+    expect(await read(`encoding=json&message=${text}`)).toMatchObject({ sandbox: { sandboxId: "3" } });
+    expect(await read("encoding=json&message=%7B%22sandboxId%22:%22%FF%22%7D")).toMatchObject({
+      code: "invalid_argument",
+      message: expect.stringContaining("The JSON is not UTF-8."),
+    });
+    // "é" in protobuf: a tag, its length, and its bytes.
+    expect(await read("encoding=proto&message=%0A%02%C3%A9")).toEqual({ bytes: 5 });
+  });
+
   test("follows the rules of a POST", async () => {
     const refusal = async (query: Record<string, string>) => {
       const { status, headers, body } = await getSandbox(query);

@@ -175,6 +175,22 @@ describe("a connection of HTTP/1", () => {
       "closed",
     );
   });
+
+  test("keeps its other calls if the deadline of one passes that waits to be answered", async () => {
+    await using t = await startTestServer();
+    const { socket, received } = await rawConnection(t.port);
+    const call = (header: string) =>
+      `POST ${PATH} HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: 2\r\n${header}\r\n\r\n{}`;
+    socket.write(
+      call("x-test: ignore") + call("x-test: hang\r\nconnect-timeout-ms: 50") + call("x-test: none"),
+    );
+    // Longer than a client may take to read the end of its answer.
+    await Promise.race([once(socket, "close"), sleep(3000)]);
+    t.record.letGo.resolve();
+    const answers = () => received().match(/HTTP\/1\.1 \d+/g) ?? [];
+    await eventually(() => answers().length === 3 || socket.destroyed);
+    expect(answers()).toEqual(["HTTP/1.1 200", "HTTP/1.1 504", "HTTP/1.1 200"]);
+  });
 });
 
 describe("slow clients", () => {

@@ -1,6 +1,6 @@
 import { once } from "node:events";
 import http2 from "node:http2";
-import { setTimeout as sleep } from "node:timers/promises";
+import { setImmediate as nextTurn, setTimeout as sleep } from "node:timers/promises";
 import { create, toBinary } from "@bufbuild/protobuf";
 import { BytesValueSchema } from "@bufbuild/protobuf/wkt";
 import { createClient } from "@connectrpc/connect";
@@ -14,6 +14,7 @@ import type { Routes } from "../../../src/server/routes.ts";
 import {
   FLAG,
   FRAME,
+  field,
   frame,
   opening,
   postFields,
@@ -21,6 +22,7 @@ import {
   reset,
 } from "../../support/attacks/frames.ts";
 import { eventually } from "../../support/eventually.ts";
+import { keptBytes } from "../../support/kept-bytes.ts";
 import { detailOf, GrpcJs } from "../../support/server/grpc-js.ts";
 import { grpcFrame } from "../../support/server/http.ts";
 import { startTestServer, type TestServer } from "../../support/server/test-server.ts";
@@ -405,6 +407,63 @@ test.each([
   await expect.poll(() => receiving.heldBytes).toBe(0);
   server.record.letGo.resolve();
   session.destroy();
+});
+
+/** Opens an upload whose handler reads only the first message. */
+async function openUnread(server: TestServer): Promise<RawConnection> {
+  const connection = (await RawConnection.open(server.authority)).ignore();
+  const fields = postFields(server.authority, "/test.UploadService/Upload", "application/grpc");
+  const message = grpcFrame(
+    toBinary(BytesValueSchema, create(BytesValueSchema, { value: new Uint8Array(9) })),
+  );
+  await connection.send(
+    Buffer.concat([
+      opening(),
+      frame(FRAME.settings, FLAG.ack, 0),
+      frame(FRAME.headers, FLAG.endHeaders, 1, Buffer.concat([fields, field("x-test", "ignore")])),
+      frame(FRAME.data, 0, 1, message),
+    ]),
+  );
+  await eventually(() => server.record.uploaded === 9);
+  return connection;
+}
+
+const ONE_BYTE = frame(FRAME.data, 0, 1, Buffer.of(0));
+/** As much as one read of the socket, in frames of a type that does not exist and is ignored. */
+const FILLER = Buffer.concat(Array.from({ length: 4 }, () => frame(0x42, 0, 0, Buffer.alloc(16_000))));
+
+test.each([
+  ["in frames of one byte", Buffer.concat(Array.from({ length: 1000 }, () => ONE_BYTE)), 200],
+  ["one byte in each read of the socket", Buffer.concat([ONE_BYTE, FILLER]), 500],
+])("what is not read of a request takes little more memory than its bytes: %s", async (_, block, blocks) => {
+  await using server = await startTestServer();
+  const connection = await openUnread(server);
+  const before = await keptBytes();
+  for (let sent = 0; sent < blocks; sent++) await connection.send(block);
+  // Answered after all that was sent before.
+  const { promise: arrived, resolve } = Promise.withResolvers<void>();
+  for (const event of ["data", "close"]) connection.socket.once(event, () => resolve());
+  await connection.send(frame(FRAME.ping, 0, 0, Buffer.alloc(8)));
+  await arrived;
+  expect((await keptBytes()) - before).toBeLessThan(5_000_000);
+  expect(connection.closed).toBe(false);
+  server.record.letGo.resolve();
+  connection.socket.destroy();
+});
+
+test("pieces of a request that are not read count by the memory that they take", async () => {
+  const receiving = new ReceiveBudget(200_000);
+  await using server = await startTestServer({ receiving });
+  const connection = await openUnread(server);
+  connection.socket.setNoDelay();
+  // Each in a turn of its own. Their bytes have room.
+  for (let sent = 0; sent < 50_000 && server.log.calls.length === 0; sent++) {
+    await connection.send(ONE_BYTE);
+    await nextTurn();
+  }
+  expect(server.log.calls[0]?.fields).toMatchObject({ reason: "TOO_MANY_OPERATIONS" });
+  server.record.letGo.resolve();
+  connection.socket.destroy();
 });
 
 test("a thousand streams at once run on one connection", async () => {

@@ -19,7 +19,7 @@ test.each([
   [10, "copied 12 MiB", "", "copied 1…"],
   [0, "x".repeat(100), "", `${"x".repeat(78)}…`],
   [undefined, "x".repeat(100), "", `${"x".repeat(78)}…`],
-])("in %s columns, %s%s", (columns, text, end, shown) => {
+])("in %s columns, a progress line fits", (columns, text, end, shown) => {
   const { line, drawn } = terminalOf(columns);
   line?.draw(text, end);
   expect(drawn()).toBe(`\r\x1b[K${shown}`);

@@ -46,6 +46,20 @@ test("one tenant's connections leave room for another's", async () => {
   expect(await text(quiet)).toMatch(/^HTTP\/1\.1 403 /);
 });
 
+test("a client beyond the limit reads why it is refused after all of a large request", async () => {
+  const connectAs = await openProxy({ maxConnections: 1 });
+  await connectAs("first");
+  const socket = await connectAs("second");
+  // More than the buffers of the kernel take.
+  const body = Buffer.alloc(16 * 1024 * 1024);
+  socket.write(
+    `POST http://example.com/ HTTP/1.1\r\nHost: example.com\r\nContent-Length: ${body.length}\r\n\r\n`,
+  );
+  const failure = await new Promise<unknown>((resolve) => socket.once("error", resolve).write(body, resolve));
+  expect(failure ?? undefined).toBeUndefined();
+  expect(await text(socket)).toMatch(/^HTTP\/1\.1 503 .*limit of connections/s);
+});
+
 test("a header that comes too slowly ends its connection", async () => {
   const connectAs = await openProxy({ headersMs: 300 });
   const socket = await connectAs("slow");

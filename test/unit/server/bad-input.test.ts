@@ -256,6 +256,19 @@ describe("Connect", () => {
     expect(await response.text()).toContain('set the header "content-type: application/json"');
   });
 
+  test.each(["application/grpc-web-text", "application/grpc-web-text+proto"])(
+    "gRPC-Web as text is refused with what to send, and is no call that succeeded: %s",
+    async (type) => {
+      const calls = server.log.calls.length;
+      const response = await post(UNARY, "AAAAAAA=", { "content-type": type });
+      expect(response.status).toBe(415);
+      expect(await response.text()).toContain(
+        `This method takes gRPC, gRPC-Web or Connect messages, not "${type}".`,
+      );
+      expect(server.log.calls).toHaveLength(calls);
+    },
+  );
+
   test.each([
     ["a message that is too large", UNARY, "application/json", 429],
     ["a compressed message that is too large", UNARY, "application/json\r\ncontent-encoding: gzip", 429],

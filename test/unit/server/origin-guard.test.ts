@@ -163,7 +163,7 @@ describe("the origin", () => {
       "access-control-allow-origin": origin,
       "access-control-allow-methods": "GET, POST",
       "access-control-allow-headers": expect.stringMatching(
-        /Content-Type.*Connect-Protocol-Version.*Authorization/,
+        /Content-Type.*Connect-Protocol-Version.*Authorization, berth-tenant, berth-ignore-unknown-fields/,
       ),
       vary: "origin",
     });

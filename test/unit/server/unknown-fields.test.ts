@@ -95,6 +95,20 @@ describe.each([
   });
 });
 
+const IGNORING = { "berth-ignore-unknown-fields": "true" };
+
+test("a client that has unknown fields ignored gets errors for what the parser would misread", async () => {
+  const refusal = async (message: object) =>
+    (await call(STREAM, JSON.stringify({ shell: "count 1", ...message, unknown: 1 }), IGNORING))?.message ??
+    "none";
+
+  expect(await refusal({})).toBe("none");
+  expect(await refusal({ stdin: "hello world" })).toMatch(/^stdin: it holds a blank, so it is not base64/);
+  expect(await refusal({ timeout: 5 })).toMatch(/^timeout: 5 is not a duration/);
+  const mode = unknownField(WriteFileRequestSchema, { mode: "0644", unknown: 1 }, true);
+  expect(mode?.message).toMatch(/^mode: "0644" begins with 0/);
+});
+
 test("a byte order mark before the JSON does not hide what is unknown", async () => {
   const marked = (path: string, message: object) => call(path, `\uFEFF${JSON.stringify(message)}`);
   expect(await marked(UNARY, { sandboxId: "sbx_1" })).toBeUndefined();
