@@ -3,6 +3,8 @@ import type { Defect } from "./defect.ts";
 const API = "src/engine/kubernetes/api.ts";
 const API_TEST = "test/unit/engine/kubernetes/api.test.ts";
 const DIAGNOSE = "src/engine/kubernetes/diagnose.ts";
+const PROCESS = "src/engine/kubernetes/process.ts";
+const PROCESS_TEST = "test/unit/engine/kubernetes/process.test.ts";
 const SCRIPTS = "src/engine/kubernetes/scripts.ts";
 const SCRIPTS_TEST = "test/unit/engine/kubernetes/scripts.test.ts";
 const VOLUMES = "src/engine/kubernetes/volumes.ts";
@@ -515,5 +517,27 @@ export const KUBERNETES_DEFECTS: readonly Defect[] = [
       file: "test/unit/engine/kubernetes/network-keeper.test.ts",
       title: "policies that follow the cluster's nodes were changed by nobody else",
     },
+  },
+  {
+    name: "kubernetes: what a pod writes before a process starts takes any amount of memory",
+    changes: [
+      { file: PROCESS, from: "if (this.#earlyBytesLeft < 0 && !this.#isSlow) this.trickle();", to: "" },
+    ],
+    test: {
+      file: PROCESS_TEST,
+      title:
+        "what a pod writes before a process starts is read slowly beyond a bound, and arrives once it has started",
+    },
+  },
+  {
+    name: "kubernetes: what a command of Berth's own prints is read without end",
+    changes: [
+      {
+        file: PROCESS,
+        from: "if (bytes > MAX_PLAIN_BYTES) resolve(undefined);\n        else text",
+        to: "text",
+      },
+    ],
+    test: { file: PROCESS_TEST, title: "one of Berth's own commands is given up when it prints without end" },
   },
 ];
