@@ -540,4 +540,20 @@ export const KUBERNETES_DEFECTS: readonly Defect[] = [
     ],
     test: { file: PROCESS_TEST, title: "one of Berth's own commands is given up when it prints without end" },
   },
+  {
+    name: "kubernetes: a list of pods with many variables fails, however often it is repeated",
+    changes: [{ file: API, from: "if (limit > 1 && isTooLarge(error)) return undefined;", to: "" }],
+    test: { file: API_TEST, title: "large objects are listed in smaller pages" },
+  },
+  {
+    name: "kubernetes: each chunk of a large object of a watch is searched together with all before it",
+    changes: [
+      { file: API, from: 'chunk.split("\\n");', to: '`${line}${chunk}`.split("\\n");' },
+      { file: API, from: "        line += first;", to: "        line = first;" },
+    ],
+    test: {
+      file: API_TEST,
+      title: "the chunks of a large object of a watch are each searched for its end once",
+    },
+  },
 ];

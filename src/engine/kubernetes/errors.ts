@@ -5,6 +5,11 @@ export class NoAnswerError extends Error {
   override readonly name = "NoAnswerError";
 }
 
+/** The reason for breaking off an answer that is larger than its caller accepts. */
+export class TooLargeError extends Error {
+  override readonly name = "TooLargeError";
+}
+
 /** The API server's refusal of a call. */
 export class ApiError extends Error {
   override readonly name = "ApiError";
@@ -64,6 +69,11 @@ export function mayHaveHappened(error: unknown): boolean {
 /** Whether a call failed because the API server did not answer. */
 export function isUnanswered(error: unknown): boolean {
   return error instanceof BerthError && error.cause instanceof NoAnswerError;
+}
+
+/** Whether a call failed because its answer was too large. */
+export function isTooLarge(error: unknown): boolean {
+  return error instanceof BerthError && error.cause instanceof TooLargeError;
 }
 
 /** The API server's refusal behind an error. */
