@@ -4,6 +4,7 @@ const API = "src/engine/kubernetes/api.ts";
 const API_TEST = "test/unit/engine/kubernetes/api.test.ts";
 const DIAGNOSE = "src/engine/kubernetes/diagnose.ts";
 const PROCESS = "src/engine/kubernetes/process.ts";
+const ENGINE_TEST = "test/unit/engine/kubernetes/engine.test.ts";
 const PROCESS_TEST = "test/unit/engine/kubernetes/process.test.ts";
 const SCRIPTS = "src/engine/kubernetes/scripts.ts";
 const SCRIPTS_TEST = "test/unit/engine/kubernetes/scripts.test.ts";
@@ -555,5 +556,42 @@ export const KUBERNETES_DEFECTS: readonly Defect[] = [
       file: API_TEST,
       title: "the chunks of a large object of a watch are each searched for its end once",
     },
+  },
+  {
+    name: "kubernetes: a sandbox whose init container fails is blamed on its /bin/sh",
+    changes: [
+      {
+        file: "src/engine/kubernetes/start.ts",
+        from: "if (terminated === undefined) throwIfInitFailed(pod);",
+        to: "void throwIfInitFailed;",
+      },
+    ],
+    test: { file: ENGINE_TEST, title: "a create whose init container %s says so", row: "fails" },
+  },
+  {
+    name: "kubernetes: a create whose init container has no image fails after two minutes, without the cause",
+    changes: [
+      {
+        file: "src/engine/kubernetes/start.ts",
+        from: "const waiting = waitingStatus(pod);",
+        to: "const waiting = containerStatus(pod);",
+      },
+    ],
+    test: {
+      file: ENGINE_TEST,
+      title: "a create whose init container %s says so",
+      row: "has an image that cannot be pulled",
+    },
+  },
+  {
+    name: "kubernetes: right after a start, a sandbox whose use is asked for is gone",
+    changes: [
+      {
+        file: "src/engine/kubernetes/engine.ts",
+        from: "await this.#pods.follow(signal);\n    this.#running(ref);",
+        to: "this.#running(ref);",
+      },
+    ],
+    test: { file: ENGINE_TEST, title: "what a sandbox uses can be asked for before the pods are listed" },
   },
 ];

@@ -1,8 +1,10 @@
 import { spawnSync } from "node:child_process";
 import type { IncomingMessage, ServerResponse } from "node:http";
+import { json } from "node:stream/consumers";
 import type { V1Pod } from "@kubernetes/client-node";
 import { expect, onTestFinished, test } from "vitest";
-import { KubernetesEngine } from "../../../../src/engine/kubernetes/engine.ts";
+import { KubernetesEngine, type KubernetesEngineOptions } from "../../../../src/engine/kubernetes/engine.ts";
+import type { EngineSandboxSpec } from "../../../../src/engine/port.ts";
 import { serveApi, writeKubeconfig } from "../../../support/kubernetes-api.ts";
 import { MemoryLog } from "../../../support/memory-log.ts";
 
@@ -22,9 +24,15 @@ function answer({ url }: IncomingMessage, response: ServerResponse, pod: V1Pod):
   else response.end(JSON.stringify({ metadata: { resourceVersion: "5" }, items: [pod] }));
 }
 
-async function openEngine(cluster: string): Promise<KubernetesEngine> {
-  const kubeconfig = await writeKubeconfig(cluster);
-  const engine = await KubernetesEngine.open({ kubeconfig, instance: "one", logger: new MemoryLog() });
+async function openEngine(
+  cluster: string,
+  options: Partial<KubernetesEngineOptions> = {},
+): Promise<KubernetesEngine> {
+  const engine = await KubernetesEngine.open({
+    ...{ instance: "one", logger: new MemoryLog(), networkPolicy: "open" },
+    ...options,
+    kubeconfig: await writeKubeconfig(cluster),
+  });
   onTestFinished(() => engine.close());
   return engine;
 }
@@ -48,6 +56,73 @@ test.each([
     reason: "UNSUPPORTED",
     message: expect.stringContaining(message),
   });
+});
+
+const SPEC: EngineSandboxSpec = {
+  ...{ sandboxId: "one", generation: 1, owner: "", image: "image:1", env: {}, workingDir: "/", user: "root" },
+  resources: { memoryBytes: 64 << 20, cpuMillis: 500, pidsLimit: 64, diskBytes: undefined },
+  ...{ network: "NONE", mounts: [], runtime: "" },
+};
+
+test.each([
+  [
+    "fails",
+    { phase: "Failed", state: { terminated: { exitCode: 3, reason: "Error", message: "no way" } } },
+    {
+      reason: "SANDBOX_START_FAILED",
+      message: 'The sandbox did not start: its init container "first" failed with exit code 3: no way',
+    },
+  ],
+  [
+    "has an image that cannot be pulled",
+    { phase: "Pending", state: { waiting: { reason: "ErrImagePull", message: "not found" } } },
+    {
+      reason: "IMAGE_UNAVAILABLE",
+      message: expect.stringMatching(/^The image "other:1" cannot be had: ErrImagePull: not found\. /),
+    },
+  ],
+])("a create whose init container %s says so", async (_, { phase, state }, error) => {
+  let watch: ServerResponse | undefined;
+  const cluster = await serveApi(async (request, response) => {
+    if (request.method === "DELETE") return response.writeHead(404).end("{}");
+    if (request.method !== "POST") {
+      if (request.url?.includes("watch=1")) watch = response;
+      return answer(request, response, podWith());
+    }
+    const made = (await json(request)) as V1Pod;
+    const status = { ready: false, restartCount: 0, imageID: "" };
+    const pod: V1Pod = {
+      ...made,
+      metadata: { ...made.metadata, uid: "new", resourceVersion: "6" },
+      status: {
+        phase,
+        initContainerStatuses: [{ ...status, name: "first", image: "other:1", state }],
+        containerStatuses: [
+          { ...status, name: "main", image: "image:1", state: { waiting: { reason: "PodInitializing" } } },
+        ],
+      },
+    };
+    response.end(JSON.stringify(pod));
+    watch?.write(`${JSON.stringify({ type: "ADDED", object: pod })}\n`);
+  });
+  const engine = await openEngine(cluster, { startTimeoutMs: 5_000 });
+  await expect(engine.create(SPEC)).rejects.toMatchObject(error);
+});
+
+test("what a sandbox uses can be asked for before the pods are listed", async () => {
+  const cluster = await serveApi(
+    (request, response) => answer(request, response, podWith()),
+    (socket) => {
+      for (const [channel, text] of [
+        [1, "100 200 3\n"],
+        [3, '{"status":"Success"}'],
+      ] as const)
+        socket.send(Buffer.concat([Buffer.of(channel), Buffer.from(text)]));
+      socket.close();
+    },
+  );
+  const engine = await openEngine(cluster);
+  await expect(engine.usage("pod.uid")).resolves.toEqual({ memoryBytes: 100, cpuNanos: 200, pids: 2 });
 });
 
 test("a process is given the variables of its sandbox that the script of pods drops", async () => {
