@@ -594,4 +594,41 @@ export const KUBERNETES_DEFECTS: readonly Defect[] = [
     ],
     test: { file: ENGINE_TEST, title: "what a sandbox uses can be asked for before the pods are listed" },
   },
+  {
+    name: "kubernetes: newlines of a process's arguments hold up the service",
+    changes: [
+      {
+        file: SCRIPTS,
+        from: 'quote(word).split("\\n").join(`\'"$BERTHZ_NL"\'`)',
+        to: 'quote(word).replaceAll("\\n", `\'"$BERTHZ_NL"\'`)',
+      },
+    ],
+    test: { file: SCRIPTS_TEST, title: "newlines take about as long as the text that they become" },
+  },
+  {
+    name: "kubernetes: an object that is too large is the engine's failure",
+    changes: [
+      {
+        file: "src/engine/kubernetes/errors.ts",
+        from: "status === 422 || TOO_LARGE.test(message)",
+        to: "status === 422",
+      },
+      { file: "src/engine/kubernetes/errors.ts", from: "const TOO_LARGE", to: "export const TOO_LARGE" },
+    ],
+    test: {
+      file: "test/unit/engine/kubernetes/errors.test.ts",
+      title: "because it is too large is the caller's mistake, not the engine's",
+    },
+  },
+  {
+    name: "kubernetes: a create does not say why Kubernetes could not run its set-up",
+    changes: [
+      {
+        file: "src/engine/kubernetes/start.ts",
+        from: "throw startError(status) ?? new",
+        to: "void startError;\n    throw new",
+      },
+    ],
+    test: { file: ENGINE_TEST, title: "a create whose set-up Kubernetes cannot run says why" },
+  },
 ];

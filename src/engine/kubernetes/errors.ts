@@ -86,6 +86,9 @@ export function refusalOf(error: unknown): ApiError | undefined {
 const NOT_RUNNING =
   /container not found|completed pod|not running|no running task|unable to upgrade connection: (pod|container)|does not have a host assigned/i;
 
+/** The words of an API server or its store about an object that is too large, for instance for its variables. */
+const TOO_LARGE = /request (entity )?(is )?too large/i;
+
 /**
  * Converts any failure of a call to an error of the port. `doing` completes the sentence "Kubernetes failed while …".
  */
@@ -113,7 +116,7 @@ export function translateError(error: unknown, doing: string, signal?: AbortSign
   }
   // A ValidatingAdmissionPolicy refuses with any status that its author chose.
   if (status === 403 || /denied (the )?request:/.test(message)) return forbidden(message, error);
-  if (status === 400 || status === 422) {
+  if (status === 400 || status === 422 || TOO_LARGE.test(message)) {
     return new BerthError("INVALID_ARGUMENT", `Kubernetes refused the request while ${doing}: ${words}`, {
       cause: error,
     });

@@ -6,7 +6,7 @@ import { disruptionOf } from "./disruption.ts";
 import { quoted } from "./errors.ts";
 import { CONTAINER, containerStatus, describePod, endOf, ROLE_LABEL, waitingStatus } from "./pod.ts";
 import type { Pods } from "./pods.ts";
-import { runPlain } from "./process.ts";
+import { runPlain, startError } from "./process.ts";
 import { SETUP_MARKERS, setupCommand } from "./scripts.ts";
 import type { PodWarnings } from "./warnings.ts";
 
@@ -181,7 +181,7 @@ async function runSetUp(
   command: readonly string[],
 ): Promise<void> {
   const limit = AbortSignal.timeout(timeoutMs);
-  const { stdout, stderr, exitCode } = await runPlain(
+  const { stdout, stderr, exitCode, status } = await runPlain(
     api,
     pod,
     command,
@@ -201,9 +201,8 @@ async function runSetUp(
     throw startFailed("its volume takes no owner or mode, so its user could not write to it", quoted(stderr));
   if (printed(SETUP_MARKERS.badWorkingDir)) throw invalidArgument("spec.working_dir", quoted(stderr));
   if (exitCode === undefined) {
-    throw new BerthError("ENGINE_UNAVAILABLE", "The connection to the new sandbox broke.", {
-      retryAfterMs: 1000,
-    });
+    const broke = "The connection to the new sandbox broke.";
+    throw startError(status) ?? new BerthError("ENGINE_UNAVAILABLE", broke, { retryAfterMs: 1000 });
   }
   throw startFailed("it could not be set up", quoted(stderr));
 }

@@ -1,8 +1,9 @@
 import { spawnSync } from "node:child_process";
 import type { IncomingMessage, ServerResponse } from "node:http";
 import { json } from "node:stream/consumers";
-import type { V1Pod } from "@kubernetes/client-node";
+import type { V1Pod, V1PodStatus } from "@kubernetes/client-node";
 import { expect, onTestFinished, test } from "vitest";
+import type { WebSocket } from "ws";
 import { KubernetesEngine, type KubernetesEngineOptions } from "../../../../src/engine/kubernetes/engine.ts";
 import type { EngineSandboxSpec } from "../../../../src/engine/port.ts";
 import { serveApi, writeKubeconfig } from "../../../support/kubernetes-api.ts";
@@ -64,6 +65,29 @@ const SPEC: EngineSandboxSpec = {
   ...{ network: "NONE", mounts: [], runtime: "" },
 };
 
+const CONTAINER_STATUS = { name: "main", image: "image:1", imageID: "", ready: false, restartCount: 0 };
+
+/** Starts an API server that creates one pod, which gets this status. */
+async function serveNewPod(status: V1PodStatus, onExec?: (socket: WebSocket) => void): Promise<string> {
+  const created = Promise.withResolvers<V1Pod>();
+  return serveApi(async (request, response) => {
+    if (request.method === "DELETE") response.writeHead(404).end("{}");
+    else if (request.method === "POST") {
+      const made = (await json(request)) as V1Pod;
+      created.resolve({
+        ...made,
+        metadata: { ...made.metadata, uid: "new", resourceVersion: "6" },
+        status,
+      });
+      response.end("{}");
+    } else {
+      answer(request, response, podWith());
+      if (!request.url?.includes("watch=1")) return;
+      response.write(`${JSON.stringify({ type: "ADDED", object: await created.promise })}\n`);
+    }
+  }, onExec);
+}
+
 test.each([
   [
     "fails",
@@ -82,31 +106,27 @@ test.each([
     },
   ],
 ])("a create whose init container %s says so", async (_, { phase, state }, error) => {
-  let watch: ServerResponse | undefined;
-  const cluster = await serveApi(async (request, response) => {
-    if (request.method === "DELETE") return response.writeHead(404).end("{}");
-    if (request.method !== "POST") {
-      if (request.url?.includes("watch=1")) watch = response;
-      return answer(request, response, podWith());
-    }
-    const made = (await json(request)) as V1Pod;
-    const status = { ready: false, restartCount: 0, imageID: "" };
-    const pod: V1Pod = {
-      ...made,
-      metadata: { ...made.metadata, uid: "new", resourceVersion: "6" },
-      status: {
-        phase,
-        initContainerStatuses: [{ ...status, name: "first", image: "other:1", state }],
-        containerStatuses: [
-          { ...status, name: "main", image: "image:1", state: { waiting: { reason: "PodInitializing" } } },
-        ],
-      },
-    };
-    response.end(JSON.stringify(pod));
-    watch?.write(`${JSON.stringify({ type: "ADDED", object: pod })}\n`);
+  const cluster = await serveNewPod({
+    phase,
+    initContainerStatuses: [{ ...CONTAINER_STATUS, name: "first", image: "other:1", state }],
+    containerStatuses: [{ ...CONTAINER_STATUS, state: { waiting: { reason: "PodInitializing" } } }],
   });
   const engine = await openEngine(cluster, { startTimeoutMs: 5_000 });
   await expect(engine.create(SPEC)).rejects.toMatchObject(error);
+});
+
+test("a create whose set-up Kubernetes cannot run says why", async () => {
+  const status = { phase: "Running", containerStatuses: [{ ...CONTAINER_STATUS, state: { running: {} } }] };
+  const message = "failed to create exec: message length 4683293 exceed maximum message size of 4194304";
+  const cluster = await serveNewPod(status, (socket) => {
+    const end = JSON.stringify({ status: "Failure", reason: "InternalError", message });
+    socket.send(Buffer.concat([Buffer.of(3), Buffer.from(end)]));
+    socket.close();
+  });
+  await expect((await openEngine(cluster)).create(SPEC)).rejects.toMatchObject({
+    reason: "ENGINE_UNAVAILABLE",
+    message: `Kubernetes could not start the process: ${message}`,
+  });
 });
 
 test("what a sandbox uses can be asked for before the pods are listed", async () => {

@@ -46,6 +46,17 @@ describe("what the API server refuses", () => {
     if (reason !== "SANDBOX_TERMINATED") expect(error.message).toContain(message);
   });
 
+  test("because it is too large is the caller's mistake, not the engine's", () => {
+    for (const [code, message] of [
+      [413, "Request entity too large: limit is 3145728"],
+      [500, "etcdserver: request is too large"],
+    ] as const)
+      expect(refusal(code, message)).toMatchObject({
+        reason: "INVALID_ARGUMENT",
+        message: expect.stringContaining(message),
+      });
+  });
+
   test("keeps its status, through the translation too", () => {
     expect(isRefusal(refusal(410, "too old resource version"), 410)).toBe(true);
     expect(isRefusal(refusal(410, "too old resource version"), 404)).toBe(false);
