@@ -631,4 +631,23 @@ export const KUBERNETES_DEFECTS: readonly Defect[] = [
     ],
     test: { file: ENGINE_TEST, title: "a create whose set-up Kubernetes cannot run says why" },
   },
+  {
+    name: "kubernetes: a quota that demands a limit which sandboxes lack looks like one that is used up",
+    changes: [
+      {
+        file: "src/engine/kubernetes/errors.ts",
+        from: "if (/failed quota/i.test(message)) {",
+        to: "if (false) {",
+      },
+      {
+        file: "src/engine/kubernetes/errors.ts",
+        from: "if (/exceeded quota/i.test(message)) {",
+        to: "if (/(exceeded|failed) quota/i.test(message)) {",
+      },
+    ],
+    test: {
+      file: "test/unit/engine/kubernetes/errors.test.ts",
+      title: "because a quota demands a limit that sandboxes lack is nothing to wait for",
+    },
+  },
 ];

@@ -147,7 +147,14 @@ function forbidden(message: string, cause: ApiError): BerthError {
       { cause },
     );
   }
-  if (/exceeded quota|failed quota/i.test(message)) {
+  if (/failed quota/i.test(message)) {
+    return new BerthError(
+      "NOT_ALLOWED",
+      `The namespace's quota demands a limit that sandboxes do not have. Ask the operator to change it: ${words}`,
+      { cause },
+    );
+  }
+  if (/exceeded quota/i.test(message)) {
     return new BerthError("SANDBOX_LIMIT", `The namespace's quota leaves no room for the sandbox: ${words}`, {
       cause,
       retryAfterMs: 5000,

@@ -46,6 +46,12 @@ describe("what the API server refuses", () => {
     if (reason !== "SANDBOX_TERMINATED") expect(error.message).toContain(message);
   });
 
+  test("because a quota demands a limit that sandboxes lack is nothing to wait for", () => {
+    const message =
+      'pods "x" is forbidden: failed quota: disk: must specify limits.ephemeral-storage for: main';
+    expect(refusal(403, message)).toMatchObject({ reason: "NOT_ALLOWED", retryAfterMs: undefined });
+  });
+
   test("because it is too large is the caller's mistake, not the engine's", () => {
     for (const [code, message] of [
       [413, "Request entity too large: limit is 3145728"],
