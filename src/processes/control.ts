@@ -1,5 +1,6 @@
 import { setTimeout as sleep } from "node:timers/promises";
 import { BerthError } from "../base/errors.ts";
+import { Turns } from "../base/turns.ts";
 import type { Engine, OutsideControl } from "../engine/port.ts";
 import type { LeasedSandbox } from "../sandboxes/lease.ts";
 import { OomKills } from "./oom-kills.ts";
@@ -39,6 +40,13 @@ const SHOW_MS = 1_000;
 const INSIDE_KILL_MS = 800;
 /** The least total time for that, even if the grace is short: a user's first shell may have to start. */
 const INSIDE_ALL_MS = 2_800;
+/**
+ * The same for a job of an earlier run of the service. A restart may end all of those at once, each through a shell that
+ * has to start first: that it takes long says nothing about the code in the sandbox.
+ */
+const RECOVERED_KILL_MS = 30_000;
+/** How many of those are ended at once. Their time counts from their turn. */
+const RECOVERED_AT_ONCE = 16;
 /** How long a shell may take to report the number of OOM kills: a new one may have to start on a busy machine. */
 const COUNT_MS = 5_000;
 
@@ -49,6 +57,7 @@ const COUNT_MS = 5_000;
 export class ProcessControl {
   readonly #parts: ControlParts;
   readonly #oomKills = new Map<string, OomKills>();
+  readonly #recovered = new Turns(RECOVERED_AT_ONCE);
 
   constructor(parts: ControlParts) {
     this.#parts = parts;
@@ -67,7 +76,8 @@ export class ProcessControl {
 
   /**
    * Ends a job's whole process tree: SIGTERM, then SIGKILL when `graceMs` has passed or the job has ended. Returns when
-   * no process of it is left, at the latest a second after the grace. If that fails, it ends the sandbox.
+   * no process of it is left, at the latest a second after the grace; for a job of an earlier run that is not visible
+   * from outside, half a minute after its turn has come. If that fails, it ends the sandbox.
    * @throws `ENGINE_UNAVAILABLE` if it failed.
    */
   async killTree(
@@ -153,17 +163,19 @@ export class ProcessControl {
     graceMs: number,
     over: Promise<unknown>,
   ): Promise<void> {
-    return this.#parts.shells.ask(
-      sandbox,
-      user,
-      async (ask) => {
-        if ((await ask(terminateCommand(job))) === "n") return;
-        await over;
-        if ((await ask(killCommand(job.pid))) === "y") return;
-        throw new BerthError("ENGINE_UNAVAILABLE", "Some processes of the tree did not end.");
-      },
-      AbortSignal.timeout(Math.max(Math.ceil(graceMs + INSIDE_KILL_MS), INSIDE_ALL_MS)),
-    );
+    const kill = (leastMs: number): Promise<void> =>
+      this.#parts.shells.ask(
+        sandbox,
+        user,
+        async (ask) => {
+          if ((await ask(terminateCommand(job))) === "n") return;
+          await over;
+          if ((await ask(killCommand(job.pid))) === "y") return;
+          throw new BerthError("ENGINE_UNAVAILABLE", "Some processes of the tree did not end.");
+        },
+        AbortSignal.timeout(Math.max(Math.ceil(graceMs + INSIDE_KILL_MS), leastMs)),
+      );
+    return job.unsure ? this.#recovered.run(() => kill(RECOVERED_KILL_MS)) : kill(INSIDE_ALL_MS);
   }
 
   #oomKillsOf({ ref }: LeasedSandbox): OomKills {

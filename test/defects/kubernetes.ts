@@ -3,6 +3,9 @@ import type { Defect } from "./defect.ts";
 const API = "src/engine/kubernetes/api.ts";
 const API_TEST = "test/unit/engine/kubernetes/api.test.ts";
 const DIAGNOSE = "src/engine/kubernetes/diagnose.ts";
+const PROCESS = "src/engine/kubernetes/process.ts";
+const ENGINE_TEST = "test/unit/engine/kubernetes/engine.test.ts";
+const PROCESS_TEST = "test/unit/engine/kubernetes/process.test.ts";
 const SCRIPTS = "src/engine/kubernetes/scripts.ts";
 const SCRIPTS_TEST = "test/unit/engine/kubernetes/scripts.test.ts";
 const VOLUMES = "src/engine/kubernetes/volumes.ts";
@@ -514,6 +517,137 @@ export const KUBERNETES_DEFECTS: readonly Defect[] = [
     test: {
       file: "test/unit/engine/kubernetes/network-keeper.test.ts",
       title: "policies that follow the cluster's nodes were changed by nobody else",
+    },
+  },
+  {
+    name: "kubernetes: what a pod writes before a process starts takes any amount of memory",
+    changes: [
+      { file: PROCESS, from: "if (this.#earlyBytesLeft < 0 && !this.#isSlow) this.trickle();", to: "" },
+    ],
+    test: {
+      file: PROCESS_TEST,
+      title:
+        "what a pod writes before a process starts is read slowly beyond a bound, and arrives once it has started",
+    },
+  },
+  {
+    name: "kubernetes: what a command of Berth's own prints is read without end",
+    changes: [
+      {
+        file: PROCESS,
+        from: "if (bytes > MAX_PLAIN_BYTES) resolve(undefined);\n        else text",
+        to: "text",
+      },
+    ],
+    test: { file: PROCESS_TEST, title: "one of Berth's own commands is given up when it prints without end" },
+  },
+  {
+    name: "kubernetes: a list of pods with many variables fails, however often it is repeated",
+    changes: [{ file: API, from: "if (limit > 1 && isTooLarge(error)) return undefined;", to: "" }],
+    test: { file: API_TEST, title: "large objects are listed in smaller pages" },
+  },
+  {
+    name: "kubernetes: each chunk of a large object of a watch is searched together with all before it",
+    changes: [
+      { file: API, from: 'chunk.split("\\n");', to: '`${line}${chunk}`.split("\\n");' },
+      { file: API, from: "        line += first;", to: "        line = first;" },
+    ],
+    test: {
+      file: API_TEST,
+      title: "the chunks of a large object of a watch are each searched for its end once",
+    },
+  },
+  {
+    name: "kubernetes: a sandbox whose init container fails is blamed on its /bin/sh",
+    changes: [
+      {
+        file: "src/engine/kubernetes/start.ts",
+        from: "if (terminated === undefined) throwIfInitFailed(pod);",
+        to: "void throwIfInitFailed;",
+      },
+    ],
+    test: { file: ENGINE_TEST, title: "a create whose init container %s says so", row: "fails" },
+  },
+  {
+    name: "kubernetes: a create whose init container has no image fails after two minutes, without the cause",
+    changes: [
+      {
+        file: "src/engine/kubernetes/start.ts",
+        from: "const waiting = waitingStatus(pod);",
+        to: "const waiting = containerStatus(pod);",
+      },
+    ],
+    test: {
+      file: ENGINE_TEST,
+      title: "a create whose init container %s says so",
+      row: "has an image that cannot be pulled",
+    },
+  },
+  {
+    name: "kubernetes: right after a start, a sandbox whose use is asked for is gone",
+    changes: [
+      {
+        file: "src/engine/kubernetes/engine.ts",
+        from: "await this.#pods.follow(signal);\n    this.#running(ref);",
+        to: "this.#running(ref);",
+      },
+    ],
+    test: { file: ENGINE_TEST, title: "what a sandbox uses can be asked for before the pods are listed" },
+  },
+  {
+    name: "kubernetes: newlines of a process's arguments hold up the service",
+    changes: [
+      {
+        file: SCRIPTS,
+        from: 'quote(word).split("\\n").join(`\'"$BERTHZ_NL"\'`)',
+        to: 'quote(word).replaceAll("\\n", `\'"$BERTHZ_NL"\'`)',
+      },
+    ],
+    test: { file: SCRIPTS_TEST, title: "newlines take about as long as the text that they become" },
+  },
+  {
+    name: "kubernetes: an object that is too large is the engine's failure",
+    changes: [
+      {
+        file: "src/engine/kubernetes/errors.ts",
+        from: "status === 422 || TOO_LARGE.test(message)",
+        to: "status === 422",
+      },
+      { file: "src/engine/kubernetes/errors.ts", from: "const TOO_LARGE", to: "export const TOO_LARGE" },
+    ],
+    test: {
+      file: "test/unit/engine/kubernetes/errors.test.ts",
+      title: "because it is too large is the caller's mistake, not the engine's",
+    },
+  },
+  {
+    name: "kubernetes: a create does not say why Kubernetes could not run its set-up",
+    changes: [
+      {
+        file: "src/engine/kubernetes/start.ts",
+        from: "throw startError(status) ?? new",
+        to: "void startError;\n    throw new",
+      },
+    ],
+    test: { file: ENGINE_TEST, title: "a create whose set-up Kubernetes cannot run says why" },
+  },
+  {
+    name: "kubernetes: a quota that demands a limit which sandboxes lack looks like one that is used up",
+    changes: [
+      {
+        file: "src/engine/kubernetes/errors.ts",
+        from: "if (/failed quota/i.test(message)) {",
+        to: "if (false) {",
+      },
+      {
+        file: "src/engine/kubernetes/errors.ts",
+        from: "if (/exceeded quota/i.test(message)) {",
+        to: "if (/(exceeded|failed) quota/i.test(message)) {",
+      },
+    ],
+    test: {
+      file: "test/unit/engine/kubernetes/errors.test.ts",
+      title: "because a quota demands a limit that sandboxes lack is nothing to wait for",
     },
   },
 ];

@@ -838,6 +838,17 @@ export const PROCESS_DEFECTS: readonly Defect[] = [
     test: {
       file: "test/unit/engine/outside/control.test.ts",
       title: "the other processes of a sandbox are searched for the pipes of a tree once for each kill",
+    name: "processes: a restart ends sandboxes whose shells start slowly as uncontrollable",
+    changes: [
+      {
+        file: "src/processes/control.ts",
+        from: "job.unsure ? this.#recovered.run(() => kill(RECOVERED_KILL_MS)) : kill(INSIDE_ALL_MS)",
+        to: "kill(INSIDE_ALL_MS)",
+      },
+    ],
+    test: {
+      file: "test/unit/processes/control.test.ts",
+      title: "a sandbox is not given up because shells are slow to start after a restart of the service",
     },
   },
 ];

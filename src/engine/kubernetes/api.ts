@@ -7,7 +7,15 @@ import type { KubeConfig } from "@kubernetes/client-node";
 import { WebSocket } from "ws";
 import { rest, untilAborted, within } from "../../base/async.ts";
 import { BerthError, throwIfAborted } from "../../base/errors.ts";
-import { ApiError, isPassing, isRefusal, NoAnswerError, translateError } from "./errors.ts";
+import {
+  ApiError,
+  isPassing,
+  isRefusal,
+  isTooLarge,
+  NoAnswerError,
+  TooLargeError,
+  translateError,
+} from "./errors.ts";
 
 /** Where the API server is, and how the service authenticates. */
 export interface ApiOptions {
@@ -33,6 +41,8 @@ interface ApiCall {
     | "application/strategic-merge-patch+json";
   /** Default 30 s. */
   readonly timeoutMs?: number;
+  /** The largest answer to accept. Default 64 MiB. */
+  readonly maxBytes?: number;
   readonly signal?: AbortSignal | undefined;
 }
 
@@ -67,7 +77,12 @@ const FIRST_PAUSE_MS = 200;
 const MAX_PAUSE_MS = 2_000;
 /** Objects per answer of a list. An answer is parsed in one go: fifty pods block the event loop for some 8 ms. */
 const PAGE = 50;
-/** Limit of a line of a watch, which is one object. The API server limits objects to about 3 MiB. */
+/**
+ * The largest answer of a list with more than one object. Objects are as large as callers make them: a pod contains its
+ * variables, and the API server writes a character such as `<` as six.
+ */
+const MAX_PAGE_BYTES = 4 << 20;
+/** The largest answer to any other call. The API server limits objects to about 3 MiB before it escapes characters. */
 const MAX_ANSWER_BYTES = 64 << 20;
 const EXEC_PROTOCOL = "v5.channel.k8s.io";
 const HANDSHAKE_TIMEOUT_MS = 15_000;
@@ -141,6 +156,7 @@ export class Api {
    */
   async call<T>(method: string, path: string, doing: string, call: ApiCall = {}): Promise<T> {
     const { signal, timeoutMs = CALL_TIMEOUT_MS, contentType = "application/json" } = call;
+    const { maxBytes = MAX_ANSWER_BYTES } = call;
     throwIfAborted(signal);
     const over = new AbortController();
     const silence = this.#silence(over.signal);
@@ -151,7 +167,7 @@ export class Api {
       const headers = body && { "content-type": contentType, "content-length": body.length };
       return await repeated(method, ends, async () => {
         const answer = await untilAborted(this.#send(method, path, ends, headers, body), ends);
-        const said = await untilAborted(boundedText(answer), ends);
+        const said = await untilAborted(boundedText(answer, maxBytes), ends);
         const { statusCode = 0 } = answer;
         if (statusCode >= 300) throw ApiError.of(statusCode, said, answer.headers["retry-after"]);
         return JSON.parse(said) as T;
@@ -165,7 +181,7 @@ export class Api {
   }
 
   /**
-   * Lists objects in pages, all of the same state of the cluster.
+   * Lists objects in pages, all of the same state of the cluster. Pages of large objects are smaller.
    * @param pick returns what to keep of each object.
    * @throws as {@link call}.
    */
@@ -191,10 +207,22 @@ export class Api {
     pick: (object: T) => Picked,
     { labelSelector, signal }: { readonly labelSelector?: string; readonly signal?: AbortSignal | undefined },
   ): Promise<{ readonly items: Picked[]; readonly resourceVersion: string }> {
-    const query = new URLSearchParams({ limit: String(PAGE), ...(labelSelector && { labelSelector }) });
+    const query = new URLSearchParams({ ...(labelSelector && { labelSelector }) });
     const items: Picked[] = [];
-    for (;;) {
-      const page = await this.call<Page<T>>("GET", `${path}?${query}`, doing, { signal });
+    for (let limit = PAGE; ; limit = Math.min(limit + 1, PAGE)) {
+      query.set("limit", String(limit));
+      const bound = limit > 1 ? { maxBytes: MAX_PAGE_BYTES } : {};
+      const page = await this.call<Page<T>>("GET", `${path}?${query}`, doing, { signal, ...bound }).catch(
+        (error: unknown) => {
+          if (limit > 1 && isTooLarge(error)) return undefined;
+          throw error;
+        },
+      );
+      if (page === undefined) {
+        // The next page is one larger.
+        limit = Math.floor(limit / 4);
+        continue;
+      }
       for (const item of page.items) items.push(pick(item));
       const { continue: next = "", resourceVersion = "" } = page.metadata ?? {};
       if (next === "") return { items, resourceVersion };
@@ -236,12 +264,16 @@ export class Api {
       answer.setEncoding("utf8");
       isOpen = true;
       opened();
-      let partial = "";
+      let line = "";
       for await (const chunk of answer as AsyncIterable<string>) {
         silence.refresh();
-        const lines = `${partial}${chunk}`.split("\n");
-        partial = lines.pop() ?? "";
-        for (const line of lines) if (line !== "") yield JSON.parse(line) as WatchEvent<T>;
+        // Look for newlines only in the new part: an object may take thousands of chunks.
+        const [first = "", ...others] = chunk.split("\n");
+        line += first;
+        for (const next of others) {
+          if (line !== "") yield JSON.parse(line) as WatchEvent<T>;
+          line = next;
+        }
       }
     } catch (error) {
       if (isOpen && !signal.aborted && !(error instanceof SyntaxError)) return;
@@ -401,12 +433,11 @@ function basic(auth: string): string {
   return `Basic ${Buffer.from(auth).toString("base64")}`;
 }
 
-async function boundedText(answer: IncomingMessage): Promise<string> {
+async function boundedText(answer: IncomingMessage, maxBytes = MAX_ANSWER_BYTES): Promise<string> {
   let bytes = 0;
   answer.on("data", (chunk: Buffer) => {
     bytes += chunk.length;
-    if (bytes > MAX_ANSWER_BYTES)
-      answer.destroy(new Error(`an answer of more than ${MAX_ANSWER_BYTES} bytes`));
+    if (bytes > maxBytes) answer.destroy(new TooLargeError(`an answer of more than ${maxBytes} bytes`));
   });
   return text(answer);
 }

@@ -358,6 +358,8 @@ function fixOf(error: BerthError, namespace: string): string {
     case "NOT_ALLOWED":
       if (/denied (the )?request:/.test(error.message))
         return "kubectl get validatingadmissionpolicybindings,validatingwebhookconfigurations";
+      if (/failed quota/.test(error.message))
+        return `kubectl --namespace ${namespace} describe resourcequota`;
       if (error.message.includes("LimitRange")) return `kubectl --namespace ${namespace} describe limitrange`;
       return `kubectl label namespace ${namespace} pod-security.kubernetes.io/enforce=baseline --overwrite`;
     case "SANDBOX_LIMIT":

@@ -299,6 +299,7 @@ export class KubernetesEngine implements Engine {
   }
 
   async usage(ref: string, signal?: AbortSignal): Promise<EngineUsage> {
+    await this.#pods.follow(signal);
     this.#running(ref);
     const { name } = parseRef(ref);
     const { stdout, status } = await runPlain(this.#api, name, USAGE_COMMAND, signal);

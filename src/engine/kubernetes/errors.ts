@@ -5,6 +5,11 @@ export class NoAnswerError extends Error {
   override readonly name = "NoAnswerError";
 }
 
+/** The reason for breaking off an answer that is larger than its caller accepts. */
+export class TooLargeError extends Error {
+  override readonly name = "TooLargeError";
+}
+
 /** The API server's refusal of a call. */
 export class ApiError extends Error {
   override readonly name = "ApiError";
@@ -66,6 +71,11 @@ export function isUnanswered(error: unknown): boolean {
   return error instanceof BerthError && error.cause instanceof NoAnswerError;
 }
 
+/** Whether a call failed because its answer was too large. */
+export function isTooLarge(error: unknown): boolean {
+  return error instanceof BerthError && error.cause instanceof TooLargeError;
+}
+
 /** The API server's refusal behind an error. */
 export function refusalOf(error: unknown): ApiError | undefined {
   if (error instanceof ApiError) return error;
@@ -75,6 +85,9 @@ export function refusalOf(error: unknown): ApiError | undefined {
 /** Messages of kubelets and container runtimes about a container that does not run. */
 const NOT_RUNNING =
   /container not found|completed pod|not running|no running task|unable to upgrade connection: (pod|container)|does not have a host assigned/i;
+
+/** The words of an API server or its store about an object that is too large, for instance for its variables. */
+const TOO_LARGE = /request (entity )?(is )?too large/i;
 
 /**
  * Converts any failure of a call to an error of the port. `doing` completes the sentence "Kubernetes failed while …".
@@ -103,7 +116,7 @@ export function translateError(error: unknown, doing: string, signal?: AbortSign
   }
   // A ValidatingAdmissionPolicy refuses with any status that its author chose.
   if (status === 403 || /denied (the )?request:/.test(message)) return forbidden(message, error);
-  if (status === 400 || status === 422) {
+  if (status === 400 || status === 422 || TOO_LARGE.test(message)) {
     return new BerthError("INVALID_ARGUMENT", `Kubernetes refused the request while ${doing}: ${words}`, {
       cause: error,
     });
@@ -134,7 +147,14 @@ function forbidden(message: string, cause: ApiError): BerthError {
       { cause },
     );
   }
-  if (/exceeded quota|failed quota/i.test(message)) {
+  if (/failed quota/i.test(message)) {
+    return new BerthError(
+      "NOT_ALLOWED",
+      `The namespace's quota demands a limit that sandboxes do not have. Ask the operator to change it: ${words}`,
+      { cause },
+    );
+  }
+  if (/exceeded quota/i.test(message)) {
     return new BerthError("SANDBOX_LIMIT", `The namespace's quota leaves no room for the sandbox: ${words}`, {
       cause,
       retryAfterMs: 5000,

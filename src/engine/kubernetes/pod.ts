@@ -325,6 +325,16 @@ export function containerStatus(pod: V1Pod): V1ContainerStatus | undefined {
   return pod.status?.containerStatuses?.find(({ name }) => name === CONTAINER);
 }
 
+/** The status of the container for which a pod waits: Berth's own, or one that has to end before it. */
+export function waitingStatus(pod: V1Pod): V1ContainerStatus | undefined {
+  const { initContainerStatuses = [] } = pod.status ?? {};
+  return (
+    // The others wait for it, with this reason.
+    initContainerStatuses.find(({ state }) => state?.waiting && state.waiting.reason !== "PodInitializing") ??
+    containerStatus(pod)
+  );
+}
+
 /**
  * How a sandbox's main process, or its pod, ended; undefined while it runs or has not started yet. A pod that
  * Kubernetes is ending counts as ended, because nothing can keep it.

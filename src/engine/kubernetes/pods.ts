@@ -235,7 +235,7 @@ function essence({ metadata = {}, spec, status = {} }: V1Pod): V1Pod {
     deletionTimestamp,
     finalizers,
   } = metadata;
-  const { phase, reason, message, conditions, containerStatuses } = status;
+  const { phase, reason, message, conditions, containerStatuses, initContainerStatuses } = status;
   const main = spec?.containers.find((container) => container.name === CONTAINER);
   const statusOfMain = containerStatuses?.find((one) => one.name === CONTAINER);
   return {
@@ -255,6 +255,11 @@ function essence({ metadata = {}, spec, status = {} }: V1Pod): V1Pod {
         ...{ type, status: holds },
         ...(why !== undefined && { reason: why, message: words }),
       })),
+      ...(initContainerStatuses && {
+        initContainerStatuses: initContainerStatuses.map(({ name: own, image, state }) => ({
+          ...{ name: own, image, state },
+        })),
+      }),
       containerStatuses: statusOfMain && [
         {
           ...{ name: CONTAINER, ready: statusOfMain.ready, state: statusOfMain.state },

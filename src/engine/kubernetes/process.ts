@@ -20,6 +20,13 @@ import { END_BYTE, endCommand, SPAWN, SPAWN_EXIT, spawnText } from "./scripts.ts
 
 /** How long a pod may take from accepting a process to running it. */
 const START_TIMEOUT_MS = 30_000;
+/**
+ * How much a pod may write before it reports the start, besides a terminal's echo of the request. What comes beyond
+ * that is read slowly: code in the sandbox may have replaced the shell that reports it, and all of this waits in memory.
+ */
+const MAX_EARLY_BYTES = 1 << 20;
+/** What a chunk takes in memory besides its bytes. */
+const BYTES_PER_CHUNK = 256;
 /** Pauses between requests for the exit code of a process whose streams are slow. */
 const FIRST_LOOK_MS = 250;
 const MAX_LOOK_MS = 8_000;
@@ -71,7 +78,9 @@ export async function spawnInPod(start: SpawnStart): Promise<SpawnedProcess> {
     if (request.terminal) socket.resize(request.terminal);
     const { user, setsHome } = start;
     const { stdin, env = {}, argv } = request;
-    void socket.write(spawnText({ ...nonces, user, terminal, stdin, setsHome, env, argv }));
+    const text = spawnText({ ...nonces, user, terminal, stdin, setsHome, env, argv });
+    spawned.expectEcho(text.length);
+    void socket.write(text);
     if (request.input) void spawned.writeStdin(request.input).catch(() => {});
     const limit = AbortSignal.timeout(START_TIMEOUT_MS);
     const report = await untilAborted(
@@ -138,6 +147,8 @@ class PodProcess implements SpawnedProcess {
   #sink: OutputSink | undefined;
   /** Calls of the sink to make once the caller has the process. */
   #early: (() => void)[] | undefined = [];
+  /** How much may still come before the start until it is read slowly. */
+  #earlyBytesLeft = MAX_EARLY_BYTES;
   #stopDrain = (): void => {};
   #closed = false;
 
@@ -166,6 +177,11 @@ class PodProcess implements SpawnedProcess {
 
   attach(socket: ExecSocket): void {
     this.#socket = socket;
+  }
+
+  /** A terminal echoes a request of this size, and each of its control characters as two. */
+  expectEcho(bytes: number): void {
+    if (this.#terminal) this.#earlyBytesLeft += 2 * bytes;
   }
 
   pause(): void {
@@ -250,6 +266,10 @@ class PodProcess implements SpawnedProcess {
 
   #take(stream: OutputStream, chunk: Buffer): void {
     this.#output.emit("data", chunk);
+    if (this.#pid === 0) {
+      this.#earlyBytesLeft -= chunk.length + BYTES_PER_CHUNK;
+      if (this.#earlyBytesLeft < 0 && !this.#isSlow) this.trickle();
+    }
     if (stream === "stdout" && this.#pid === 0) {
       const found = this.#startScanner.push(chunk);
       if (found === undefined) return;
@@ -263,6 +283,7 @@ class PodProcess implements SpawnedProcess {
   #onStart(text: string): void {
     if (text.startsWith("S")) {
       this.#pid = Number(text.slice(1));
+      if (this.#isSlow) this.resume();
       this.#started.resolve({ pid: this.#pid });
       // The caller has the process once the microtasks of this turn have run.
       setImmediate(() => {
@@ -373,6 +394,8 @@ interface PlainOutcome {
 }
 
 const MAX_PLAIN_CHARS = 64 * 1024;
+/** Its connection is closed when it prints more than this: code in the sandbox may have replaced its shell. */
+const MAX_PLAIN_BYTES = 1 << 20;
 
 /** Runs one of Berth's own short commands in a pod, as root. */
 export async function runPlain(
@@ -383,6 +406,7 @@ export async function runPlain(
 ): Promise<PlainOutcome> {
   const text = { stdout: "", stderr: "" };
   const { promise, resolve } = Promise.withResolvers<ExecStatus | undefined>();
+  let bytes = 0;
   const socket = await ExecSocket.open(
     api,
     pod,
@@ -390,7 +414,9 @@ export async function runPlain(
     { stdin: false, tty: false },
     {
       data: (stream, chunk) => {
-        text[stream] = (text[stream] + chunk.toString("utf8")).slice(-MAX_PLAIN_CHARS);
+        bytes += chunk.length;
+        if (bytes > MAX_PLAIN_BYTES) resolve(undefined);
+        else text[stream] = (text[stream] + chunk.toString("utf8")).slice(-MAX_PLAIN_CHARS);
       },
       close: resolve,
     },

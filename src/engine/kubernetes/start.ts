@@ -4,9 +4,9 @@ import type { EngineMount, WaitingSandbox, WaitReason } from "../port.ts";
 import type { Api } from "./api.ts";
 import { disruptionOf } from "./disruption.ts";
 import { quoted } from "./errors.ts";
-import { containerStatus, describePod, endOf, ROLE_LABEL } from "./pod.ts";
+import { CONTAINER, containerStatus, describePod, endOf, ROLE_LABEL, waitingStatus } from "./pod.ts";
 import type { Pods } from "./pods.ts";
-import { runPlain } from "./process.ts";
+import { runPlain, startError } from "./process.ts";
 import { SETUP_MARKERS, setupCommand } from "./scripts.ts";
 import type { PodWarnings } from "./warnings.ts";
 
@@ -83,25 +83,42 @@ export async function untilStarted(
 
 /** Returns the pod if it runs; undefined while it may still start. */
 function look(pod: V1Pod, image: string, ends: boolean): V1Pod | undefined {
-  const { running, terminated, waiting } = containerStatus(pod)?.state ?? {};
+  const { running, terminated } = containerStatus(pod)?.state ?? {};
   if (ends && terminated?.exitCode === 0) return pod;
   if (isEnding(pod)) throw endedMeanwhile(pod);
   if (!ends && running !== undefined) return pod;
-  const { reason = "", message = "" } = waiting ?? {};
+  const waiting = waitingStatus(pod);
+  const isInit = waiting !== undefined && waiting.name !== CONTAINER;
+  const { reason = "", message = "" } = waiting?.state?.waiting ?? {};
   if (
     /^(ErrImagePull|ImagePullBackOff|ErrImageNeverPull|InvalidImageName|ImageInspectError|RegistryUnavailable)$/.test(
       reason,
     )
   ) {
-    throw imageUnavailable(image, `${reason}: ${quoted(message)}`);
+    throw imageUnavailable(isInit ? waiting.image : image, `${reason}: ${quoted(message)}`);
   }
   if (/^(CreateContainerConfigError|CreateContainerError|RunContainerError|StartError)$/.test(reason)) {
-    throw startFailed("its container could not start", quoted(message));
+    const which = isInit ? `init container ${JSON.stringify(waiting.name)}` : "container";
+    throw startFailed(`its ${which} could not start`, quoted(message));
   }
   const end = endOf(pod);
   if (end === undefined) return undefined;
+  if (terminated === undefined) throwIfInitFailed(pod);
   const words = quoted(terminated?.message ?? end.cause ?? "");
   throw startFailed("its main process ended at once. The image needs a working /bin/sh", words);
+}
+
+/** Throws if a pod has ended because a container that has to end before Berth's failed. */
+function throwIfInitFailed({ status }: V1Pod): void {
+  for (const { name, state } of status?.initContainerStatuses ?? []) {
+    const { exitCode = 0, reason = "", message } = state?.terminated ?? {};
+    if (exitCode === 0) continue;
+    const words = message ?? (reason === "Error" ? "" : reason);
+    throw startFailed(
+      `its init container ${JSON.stringify(name)} failed with exit code ${exitCode}`,
+      quoted(words),
+    );
+  }
 }
 
 /** Whether somebody or Kubernetes itself ends a pod. */
@@ -135,7 +152,7 @@ function pendingCause(pod: V1Pod): string {
   const scheduled = pod.status?.conditions?.find(({ type }) => type === "PodScheduled");
   if (scheduled?.status === "False")
     return `${scheduled.reason ?? "not scheduled"}: ${quoted(scheduled.message ?? "")}`;
-  const { reason, message } = containerStatus(pod)?.state?.waiting ?? {};
+  const { reason, message } = waitingStatus(pod)?.state?.waiting ?? {};
   return reason === undefined ? "" : `${reason}${message === undefined ? "" : `: ${quoted(message)}`}`;
 }
 
@@ -164,7 +181,7 @@ async function runSetUp(
   command: readonly string[],
 ): Promise<void> {
   const limit = AbortSignal.timeout(timeoutMs);
-  const { stdout, stderr, exitCode } = await runPlain(
+  const { stdout, stderr, exitCode, status } = await runPlain(
     api,
     pod,
     command,
@@ -184,9 +201,8 @@ async function runSetUp(
     throw startFailed("its volume takes no owner or mode, so its user could not write to it", quoted(stderr));
   if (printed(SETUP_MARKERS.badWorkingDir)) throw invalidArgument("spec.working_dir", quoted(stderr));
   if (exitCode === undefined) {
-    throw new BerthError("ENGINE_UNAVAILABLE", "The connection to the new sandbox broke.", {
-      retryAfterMs: 1000,
-    });
+    const broke = "The connection to the new sandbox broke.";
+    throw startError(status) ?? new BerthError("ENGINE_UNAVAILABLE", broke, { retryAfterMs: 1000 });
   }
   throw startFailed("it could not be set up", quoted(stderr));
 }
@@ -229,7 +245,7 @@ function reasonOf(pod: V1Pod, warning: string): WaitReason {
     return /persistentvolumeclaim|volume node affinity/i.test(scheduled.message ?? "")
       ? "VOLUME"
       : "UNSCHEDULABLE";
-  const { reason = "" } = containerStatus(pod)?.state?.waiting ?? {};
+  const { reason = "" } = waitingStatus(pod)?.state?.waiting ?? {};
   if (/Image|Registry/.test(reason)) return "IMAGE";
   // Only events show problems that precede the container.
   if (/no runtime for|RuntimeHandler .* not supported/i.test(warning)) return "RUNTIME";

@@ -141,6 +141,8 @@ function addPreparer(spec: V1PodSpec, claims: readonly string[], mounts: readonl
       ],
       securityContext: main.securityContext,
       resources: main.resources,
+      // If it fails, the pod's status says why.
+      terminationMessagePolicy: "FallbackToLogsOnError",
       volumeMounts: used.map((index) => ({
         name: nameOf(index),
         mountPath: `${PREPARER_ROOT}/${index}`,

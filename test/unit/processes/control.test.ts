@@ -18,6 +18,24 @@ test("a tree that is not visible from outside is ended from inside, even with a 
   expect(given).toEqual([]);
 });
 
+test("a sandbox is not given up because shells are slow to start after a restart of the service", async () => {
+  const given: string[] = [];
+  const control = new ProcessControl({
+    shells: {
+      ask: async (_sandbox, _user, probe, within) => {
+        await sleep(3_500, undefined, { signal: within });
+        return probe(async () => "y");
+      },
+    },
+    engine: { outside: async () => undefined },
+    giveUp: (_sandbox, why) => given.push(why) > 0,
+  });
+  // A job of an earlier run.
+  const job = { pid: 7, startTime: "1", unsure: true, end: Promise.resolve() };
+  await control.killTree({ ref: "any" } as LeasedSandbox, "", job as never, 0).catch(() => {});
+  expect(given).toEqual([]);
+});
+
 test("OOM kills are counted even if the sandbox's shells take a while to answer", async () => {
   let answersAfterMs = 1_500;
   const control = new ProcessControl({

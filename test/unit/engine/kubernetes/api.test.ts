@@ -138,6 +138,54 @@ const frame = (operation: number, payload: Buffer): Buffer =>
 const message = (channel: number, text: string): Buffer =>
   frame(2, Buffer.concat([Buffer.of(channel), Buffer.from(text)]));
 
+/** The API server escapes this, which callers may put into variables. */
+const ESCAPED = "\\u003c";
+
+test("large objects are listed in smaller pages", async () => {
+  const items = Array.from(
+    { length: 12 },
+    (_, i) => `{"id":${i},"text":"${ESCAPED.repeat(i < 6 ? 350_000 : 1)}"}`,
+  );
+  const asked: number[] = [];
+  const cluster = await serveApi(({ url }, response) => {
+    const query = new URL(url ?? "", "http://api").searchParams;
+    const [from, limit] = [Number(query.get("continue") ?? 0), Number(query.get("limit"))];
+    asked.push(limit);
+    const next = from + limit < items.length ? `"continue":"${from + limit}",` : "";
+    const page = items.slice(from, from + limit);
+    response.end(`{"metadata":{${next}"resourceVersion":"5"},"items":[${page}]}`);
+  });
+  const api = await openApi(cluster);
+  const listed = api.list("api/v1/pods", "listing pods", ({ id }: { id: number }) => id);
+  await expect(listed).resolves.toEqual({ items: items.map((_, i) => i), resourceVersion: "5" });
+  expect(asked[0]).toBe(50);
+  expect(asked).toContain(1);
+  // Pages grow once objects are small again.
+  expect(asked.at(-1)).toBeGreaterThan(1);
+});
+
+test("the chunks of a large object of a watch are each searched for its end once", async () => {
+  const text = "x".repeat(1 << 20);
+  const line = `${JSON.stringify({ type: "MODIFIED", object: { text } })}\n`;
+  const cluster = await serveApi(async (_, response) => {
+    // In chunks of this size, as over TLS.
+    for (let at = 0; at < line.length; at += 4096) {
+      response.write(line.slice(at, at + 4096));
+      await new Promise((resolve) => setImmediate(resolve));
+    }
+    response.end();
+  });
+  const api = await openApi(cluster);
+  const split = vi.spyOn(String.prototype, "split");
+  onTestFinished(() => split.mockRestore());
+  const { signal } = new AbortController();
+  const objects: unknown[] = [];
+  for await (const { object } of api.watch("api/v1/pods", {}, signal)) objects.push(object);
+  const searched = split.mock.contexts.reduce<number>((sum, of) => sum + String(of).length, 0);
+  expect(objects).toEqual([{ text }]);
+  expect(searched).toBeLessThan(2 * line.length);
+});
+
 test("output that arrives together with the acceptance of an exec is not lost", async () => {
   const server = createServer((socket) => {
     socket.on("error", () => {});

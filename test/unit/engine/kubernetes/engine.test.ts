@@ -1,8 +1,11 @@
 import { spawnSync } from "node:child_process";
 import type { IncomingMessage, ServerResponse } from "node:http";
-import type { V1Pod } from "@kubernetes/client-node";
+import { json } from "node:stream/consumers";
+import type { V1Pod, V1PodStatus } from "@kubernetes/client-node";
 import { expect, onTestFinished, test } from "vitest";
-import { KubernetesEngine } from "../../../../src/engine/kubernetes/engine.ts";
+import type { WebSocket } from "ws";
+import { KubernetesEngine, type KubernetesEngineOptions } from "../../../../src/engine/kubernetes/engine.ts";
+import type { EngineSandboxSpec } from "../../../../src/engine/port.ts";
 import { serveApi, writeKubeconfig } from "../../../support/kubernetes-api.ts";
 import { MemoryLog } from "../../../support/memory-log.ts";
 
@@ -22,9 +25,15 @@ function answer({ url }: IncomingMessage, response: ServerResponse, pod: V1Pod):
   else response.end(JSON.stringify({ metadata: { resourceVersion: "5" }, items: [pod] }));
 }
 
-async function openEngine(cluster: string): Promise<KubernetesEngine> {
-  const kubeconfig = await writeKubeconfig(cluster);
-  const engine = await KubernetesEngine.open({ kubeconfig, instance: "one", logger: new MemoryLog() });
+async function openEngine(
+  cluster: string,
+  options: Partial<KubernetesEngineOptions> = {},
+): Promise<KubernetesEngine> {
+  const engine = await KubernetesEngine.open({
+    ...{ instance: "one", logger: new MemoryLog(), networkPolicy: "open" },
+    ...options,
+    kubeconfig: await writeKubeconfig(cluster),
+  });
   onTestFinished(() => engine.close());
   return engine;
 }
@@ -48,6 +57,92 @@ test.each([
     reason: "UNSUPPORTED",
     message: expect.stringContaining(message),
   });
+});
+
+const SPEC: EngineSandboxSpec = {
+  ...{ sandboxId: "one", generation: 1, owner: "", image: "image:1", env: {}, workingDir: "/", user: "root" },
+  resources: { memoryBytes: 64 << 20, cpuMillis: 500, pidsLimit: 64, diskBytes: undefined },
+  ...{ network: "NONE", mounts: [], runtime: "" },
+};
+
+const CONTAINER_STATUS = { name: "main", image: "image:1", imageID: "", ready: false, restartCount: 0 };
+
+/** Starts an API server that creates one pod, which gets this status. */
+async function serveNewPod(status: V1PodStatus, onExec?: (socket: WebSocket) => void): Promise<string> {
+  const created = Promise.withResolvers<V1Pod>();
+  return serveApi(async (request, response) => {
+    if (request.method === "DELETE") response.writeHead(404).end("{}");
+    else if (request.method === "POST") {
+      const made = (await json(request)) as V1Pod;
+      created.resolve({
+        ...made,
+        metadata: { ...made.metadata, uid: "new", resourceVersion: "6" },
+        status,
+      });
+      response.end("{}");
+    } else {
+      answer(request, response, podWith());
+      if (!request.url?.includes("watch=1")) return;
+      response.write(`${JSON.stringify({ type: "ADDED", object: await created.promise })}\n`);
+    }
+  }, onExec);
+}
+
+test.each([
+  [
+    "fails",
+    { phase: "Failed", state: { terminated: { exitCode: 3, reason: "Error", message: "no way" } } },
+    {
+      reason: "SANDBOX_START_FAILED",
+      message: 'The sandbox did not start: its init container "first" failed with exit code 3: no way',
+    },
+  ],
+  [
+    "has an image that cannot be pulled",
+    { phase: "Pending", state: { waiting: { reason: "ErrImagePull", message: "not found" } } },
+    {
+      reason: "IMAGE_UNAVAILABLE",
+      message: expect.stringMatching(/^The image "other:1" cannot be had: ErrImagePull: not found\. /),
+    },
+  ],
+])("a create whose init container %s says so", async (_, { phase, state }, error) => {
+  const cluster = await serveNewPod({
+    phase,
+    initContainerStatuses: [{ ...CONTAINER_STATUS, name: "first", image: "other:1", state }],
+    containerStatuses: [{ ...CONTAINER_STATUS, state: { waiting: { reason: "PodInitializing" } } }],
+  });
+  const engine = await openEngine(cluster, { startTimeoutMs: 5_000 });
+  await expect(engine.create(SPEC)).rejects.toMatchObject(error);
+});
+
+test("a create whose set-up Kubernetes cannot run says why", async () => {
+  const status = { phase: "Running", containerStatuses: [{ ...CONTAINER_STATUS, state: { running: {} } }] };
+  const message = "failed to create exec: message length 4683293 exceed maximum message size of 4194304";
+  const cluster = await serveNewPod(status, (socket) => {
+    const end = JSON.stringify({ status: "Failure", reason: "InternalError", message });
+    socket.send(Buffer.concat([Buffer.of(3), Buffer.from(end)]));
+    socket.close();
+  });
+  await expect((await openEngine(cluster)).create(SPEC)).rejects.toMatchObject({
+    reason: "ENGINE_UNAVAILABLE",
+    message: `Kubernetes could not start the process: ${message}`,
+  });
+});
+
+test("what a sandbox uses can be asked for before the pods are listed", async () => {
+  const cluster = await serveApi(
+    (request, response) => answer(request, response, podWith()),
+    (socket) => {
+      for (const [channel, text] of [
+        [1, "100 200 3\n"],
+        [3, '{"status":"Success"}'],
+      ] as const)
+        socket.send(Buffer.concat([Buffer.of(channel), Buffer.from(text)]));
+      socket.close();
+    },
+  );
+  const engine = await openEngine(cluster);
+  await expect(engine.usage("pod.uid")).resolves.toEqual({ memoryBytes: 100, cpuNanos: 200, pids: 2 });
 });
 
 test("a process is given the variables of its sandbox that the script of pods drops", async () => {

@@ -46,6 +46,23 @@ describe("what the API server refuses", () => {
     if (reason !== "SANDBOX_TERMINATED") expect(error.message).toContain(message);
   });
 
+  test("because a quota demands a limit that sandboxes lack is nothing to wait for", () => {
+    const message =
+      'pods "x" is forbidden: failed quota: disk: must specify limits.ephemeral-storage for: main';
+    expect(refusal(403, message)).toMatchObject({ reason: "NOT_ALLOWED", retryAfterMs: undefined });
+  });
+
+  test("because it is too large is the caller's mistake, not the engine's", () => {
+    for (const [code, message] of [
+      [413, "Request entity too large: limit is 3145728"],
+      [500, "etcdserver: request is too large"],
+    ] as const)
+      expect(refusal(code, message)).toMatchObject({
+        reason: "INVALID_ARGUMENT",
+        message: expect.stringContaining(message),
+      });
+  });
+
   test("keeps its status, through the translation too", () => {
     expect(isRefusal(refusal(410, "too old resource version"), 410)).toBe(true);
     expect(isRefusal(refusal(410, "too old resource version"), 404)).toBe(false);

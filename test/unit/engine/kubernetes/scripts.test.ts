@@ -12,6 +12,7 @@ import {
   USAGE_COMMAND,
 } from "../../../../src/engine/kubernetes/scripts.ts";
 import { codePoint } from "../../../support/code-point.ts";
+import { processorMs } from "../../../support/measure.ts";
 
 const request: SpawnText = {
   endNonce: "e".repeat(32),
@@ -69,6 +70,18 @@ test("a long request reaches bash unchanged where the locale is UTF-8", () => {
     const text = spawnText({ ...request, argv: ["prog", word] });
     expect(wordsOf(text, "/bin/bash", { LC_ALL: "C.UTF-8" }).at(-1)).toBe(word);
   }
+});
+
+test("newlines take about as long as the text that they become", () => {
+  const least = (act: () => void): number => Math.min(...Array.from({ length: 5 }, () => processorMs(act)));
+  const timeOf = (word: string): number => {
+    const argv = ["prog", word];
+    return least(() => void spawnText({ ...request, argv }));
+  };
+  const newlines = "\n".repeat(500_000);
+  const length = spawnText({ ...request, argv: ["prog", newlines] }).length;
+  const ratio = timeOf(newlines) / timeOf("x".repeat(length));
+  expect(ratio).toBeLessThan(3);
 });
 
 test("no line is longer than a terminal accepts, and none contains control characters", () => {
