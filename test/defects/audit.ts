@@ -169,6 +169,14 @@ export const AUDIT_DEFECTS: readonly Defect[] = [
         file: "src/server/audit-log.ts",
         from: "this.#sink.append(safeJson(",
         to: "this.#sink.append(JSON.stringify(",
+      },
+    ],
+    test: {
+      file: "test/unit/server/audit-log.test.ts",
+      title: "an id that a caller chose does not act on the terminal on which the log is read",
+    },
+  },
+  {
     name: "a client that resets its connection after its request is taken for one of a Unix socket",
     changes: [
       {
@@ -194,7 +202,6 @@ export const AUDIT_DEFECTS: readonly Defect[] = [
     ],
     test: {
       file: "test/unit/server/audit-log.test.ts",
-      title: "an id that a caller chose does not act on the terminal on which the log is read",
       title: "an upload of the announced size is whole at its end, as without an audit log",
     },
   },

@@ -838,6 +838,9 @@ export const PROCESS_DEFECTS: readonly Defect[] = [
     test: {
       file: "test/unit/engine/outside/control.test.ts",
       title: "the other processes of a sandbox are searched for the pipes of a tree once for each kill",
+    },
+  },
+  {
     name: "processes: a restart ends sandboxes whose shells start slowly as uncontrollable",
     changes: [
       {

@@ -102,7 +102,7 @@ test.each([
     { phase: "Pending", state: { waiting: { reason: "ErrImagePull", message: "not found" } } },
     {
       reason: "IMAGE_UNAVAILABLE",
-      message: expect.stringMatching(/^The image "other:1" cannot be had: ErrImagePull: not found\. /),
+      message: expect.stringMatching(/^The image "other:1" cannot be pulled: ErrImagePull: not found\. /),
     },
   ],
 ])("a create whose init container %s says so", async (_, { phase, state }, error) => {
