@@ -703,4 +703,29 @@ export const CLIENT_DEFECTS: readonly Defect[] = [
       title: "passes its tests with the newest grpcio and protobuf that it accepts",
     },
   },
+  {
+    name: "a TypeScript client that is closed cuts off the end of a command",
+    changes: [
+      {
+        file: "clients/typescript/src/process.ts",
+        from: "      await this.#killing;\n      return;\n",
+        to: "      return;\n",
+      },
+    ],
+    test: { file: CLIENT, title: "a command that is being ended when its client is closed ends" },
+  },
+  {
+    name: "a Python client that is closed cuts off the end of a command",
+    changes: [
+      {
+        file: "clients/python/src/berth/_async/process.py",
+        from: "        async with self._end_lock:\n",
+        to: "        if True:\n",
+      },
+    ],
+    test: {
+      file: "test/integration/clients/python.test.ts",
+      title: "passes its tests with the newest grpcio and protobuf that it accepts",
+    },
+  },
 ];

@@ -28,6 +28,8 @@ T = TypeVar("T")
 R_co = TypeVar("R_co", covariant=True)
 
 Lock = asyncio.Lock
+#: No task takes it twice.
+ReentrantLock = asyncio.Lock
 
 Callback = Callable[[str], Union[Awaitable[None], None]]
 """Gets text as it arrives. May be a coroutine function, which is then awaited."""
