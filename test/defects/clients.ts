@@ -728,4 +728,32 @@ export const CLIENT_DEFECTS: readonly Defect[] = [
       title: "passes its tests with the newest grpcio and protobuf that it accepts",
     },
   },
+  {
+    name: "uploads from pipes in Python take all of asyncio's threads",
+    changes: [
+      {
+        file: "clients/python/src/berth/_async/transport.py",
+        from: "    threading.Thread(target=work, daemon=True).start()\n",
+        to: "    asyncio.get_running_loop().run_in_executor(None, work)\n",
+      },
+    ],
+    test: {
+      file: "test/integration/clients/python.test.ts",
+      title: "passes its tests with the newest grpcio and protobuf that it accepts",
+    },
+  },
+  {
+    name: "a pipe without a writer halts a program with asyncio that uploads from it",
+    changes: [
+      {
+        file: "clients/python/src/berth/_async/files.py",
+        from: 'await in_thread(lambda: LocalPath(source).open("rb", buffering=0))',
+        to: 'LocalPath(source).open("rb", buffering=0)',
+      },
+    ],
+    test: {
+      file: "test/integration/clients/python.test.ts",
+      title: "passes its tests with the newest grpcio and protobuf that it accepts",
+    },
+  },
 ];
