@@ -756,4 +756,18 @@ export const CLIENT_DEFECTS: readonly Defect[] = [
       title: "passes its tests with the newest grpcio and protobuf that it accepts",
     },
   },
+  {
+    name: "tls=False turns off the TLS of a Python client's https address",
+    changes: [
+      {
+        file: "clients/python/src/berth/_endpoint.py",
+        from: 'if tls is False and scheme == "https":\n',
+        to: 'if tls is False and scheme == "httpss":\n',
+      },
+    ],
+    test: {
+      file: "test/integration/clients/python.test.ts",
+      title: "passes its tests with the newest grpcio and protobuf that it accepts",
+    },
+  },
 ];
