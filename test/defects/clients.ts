@@ -770,4 +770,9 @@ export const CLIENT_DEFECTS: readonly Defect[] = [
       title: "passes its tests with the newest grpcio and protobuf that it accepts",
     },
   },
+  {
+    name: "the TypeScript client takes the scheme of an address for its host",
+    changes: [{ file: "clients/typescript/src/address.ts", from: ' && url?.pathname === "/")', to: ")" }],
+    test: { file: UNIT, title: '"grpc://host:7070" is not an address' },
+  },
 ];
