@@ -51,6 +51,11 @@ const WINDOW_BYTES = 8 << 20;
  */
 const MAX_FRAME_BYTES = 64 * 1024;
 const MAX_HEADER_BYTES = 32 * 1024;
+/**
+ * In MB: no limit. Node never subtracts what a canceled response had left to send, and beyond the limit it refuses every
+ * call on the connection for as long as that lives. What calls hold is bounded by their number and what each may hold.
+ */
+const MAX_SESSION_MEMORY = 1_000_000;
 
 /**
  * One port (or Unix socket) for HTTP/1 and HTTP/2. A front server accepts the connections and hands each to one of two
@@ -96,8 +101,7 @@ export class Listener {
           maxConcurrentStreams: limits.maxConcurrentStreams,
           maxHeaderListSize: MAX_HEADER_BYTES,
         },
-        // In MB. The default of 10 refuses streams long before maxConcurrentStreams does.
-        maxSessionMemory: 256,
+        maxSessionMemory: MAX_SESSION_MEMORY,
         // A client may cancel all its calls at once. More than that is a flood, in which each call costs the server
         // more than the client, so the connection is ended.
         streamResetBurst: limits.maxConcurrentStreams,

@@ -703,4 +703,76 @@ export const CLIENT_DEFECTS: readonly Defect[] = [
       title: "passes its tests with the newest grpcio and protobuf that it accepts",
     },
   },
+  {
+    name: "a TypeScript client that is closed cuts off the end of a command",
+    changes: [
+      {
+        file: "clients/typescript/src/process.ts",
+        from: "      await this.#killing;\n      return;\n",
+        to: "      return;\n",
+      },
+    ],
+    test: { file: CLIENT, title: "a command that is being ended when its client is closed ends" },
+  },
+  {
+    name: "a Python client that is closed cuts off the end of a command",
+    changes: [
+      {
+        file: "clients/python/src/berth/_async/process.py",
+        from: "        async with self._end_lock:\n",
+        to: "        if True:\n",
+      },
+    ],
+    test: {
+      file: "test/integration/clients/python.test.ts",
+      title: "passes its tests with the newest grpcio and protobuf that it accepts",
+    },
+  },
+  {
+    name: "uploads from pipes in Python take all of asyncio's threads",
+    changes: [
+      {
+        file: "clients/python/src/berth/_async/transport.py",
+        from: "    threading.Thread(target=work, daemon=True).start()\n",
+        to: "    asyncio.get_running_loop().run_in_executor(None, work)\n",
+      },
+    ],
+    test: {
+      file: "test/integration/clients/python.test.ts",
+      title: "passes its tests with the newest grpcio and protobuf that it accepts",
+    },
+  },
+  {
+    name: "a pipe without a writer halts a program with asyncio that uploads from it",
+    changes: [
+      {
+        file: "clients/python/src/berth/_async/files.py",
+        from: 'await in_thread(lambda: LocalPath(source).open("rb", buffering=0))',
+        to: 'LocalPath(source).open("rb", buffering=0)',
+      },
+    ],
+    test: {
+      file: "test/integration/clients/python.test.ts",
+      title: "passes its tests with the newest grpcio and protobuf that it accepts",
+    },
+  },
+  {
+    name: "tls=False turns off the TLS of a Python client's https address",
+    changes: [
+      {
+        file: "clients/python/src/berth/_endpoint.py",
+        from: 'if tls is False and scheme == "https":\n',
+        to: 'if tls is False and scheme == "httpss":\n',
+      },
+    ],
+    test: {
+      file: "test/integration/clients/python.test.ts",
+      title: "passes its tests with the newest grpcio and protobuf that it accepts",
+    },
+  },
+  {
+    name: "the TypeScript client takes the scheme of an address for its host",
+    changes: [{ file: "clients/typescript/src/address.ts", from: ' && url?.pathname === "/")', to: ")" }],
+    test: { file: UNIT, title: '"grpc://host:7070" is not an address' },
+  },
 ];

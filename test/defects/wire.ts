@@ -23,6 +23,20 @@ export const WIRE_DEFECTS: readonly Defect[] = [
     },
   },
   {
+    name: "a connection serves no call once canceled ones have left much unsent",
+    changes: [
+      {
+        file: "src/server/listener.ts",
+        from: "const MAX_SESSION_MEMORY = 1_000_000;",
+        to: "const MAX_SESSION_MEMORY = 256;",
+      },
+    ],
+    test: {
+      file: "test/integration/server/streams.test.ts",
+      title: "a connection serves calls, however much the canceled ones had left to send",
+    },
+  },
+  {
     name: "a ping that Node refuses counts as answered",
     changes: [
       {

@@ -197,6 +197,31 @@ async def test_closing_the_client_ends_what_is_still_read(address: str, sandbox:
     assert await asyncio.wait_for(gone(sandbox, process.process_id), 20) == "SIGNALED"
 
 
+async def test_closing_the_client_waits_for_who_ends_a_command(
+    address: str, sandbox: AsyncSandbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = AsyncBerth(address)
+    process = (await other.sandboxes.get(sandbox.sandbox_id)).exec("sleep 1000", reconnect=1000)
+    await process.start()
+    asked, answered = asyncio.Event(), asyncio.Event()
+    unary = other.transport.unary
+
+    async def held(*given: Any) -> Any:
+        asked.set()
+        await answered.wait()
+        return await unary(*given)
+
+    monkeypatch.setattr(other.transport, "unary", held)
+    ending = asyncio.create_task(process.end())
+    await asked.wait()
+    closing = asyncio.create_task(other.close())
+    done, _ = await asyncio.wait([closing], timeout=0.2)
+    answered.set()
+    await asyncio.wait([ending, closing])
+    assert not done
+    assert await asyncio.wait_for(gone(sandbox, process.process_id), 20) == "SIGNALED"
+
+
 async def test_a_detached_command_goes_on_and_is_attached_at_an_offset(sandbox: AsyncSandbox) -> None:
     async with sandbox.exec("echo 12345; read line; echo $line", keep_stdin_open=True, detach=True) as process:
         assert (await process.read()) is not None

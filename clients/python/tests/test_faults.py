@@ -68,6 +68,17 @@ def test_addresses_and_tokens(monkeypatch: pytest.MonkeyPatch) -> None:
         AsyncBerth("http://host", ca=b"")
 
 
+@pytest.mark.parametrize(("address", "tls"), [("https://host", False), ("http://host", True)])
+def test_an_address_and_tls_that_contradict_each_other_are_refused(address: str, tls: bool) -> None:
+    refused: list[str] = []
+    for client in (AsyncBerth, Berth):
+        with contextlib.suppress(ValueError):
+            client(address, tls=tls, token="secret")
+            continue
+        refused.append(client.__name__)
+    assert refused == ["AsyncBerth", "Berth"]
+
+
 async def test_certificates() -> None:
     address, ca = os.environ["BERTH_TEST_TLS_ADDRESS"], os.environ["BERTH_TEST_CA"]
     async with AsyncBerth(address, ca=ca) as berth:

@@ -14,6 +14,7 @@ import tarfile
 import threading
 import uuid
 from collections.abc import AsyncIterator, Coroutine
+from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timedelta, timezone
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -730,6 +731,42 @@ async def test_what_has_no_size_is_uploaded(sandbox: AsyncSandbox, tmp_path: Pat
     assert (await sandbox.files.upload(pipe, "pipe")).size == 200_000
     await sandbox.files.upload("/proc/version", "version")
     assert await sandbox.files.read("version") == Path("/proc/version").read_bytes()
+
+
+async def test_uploads_from_pipes_leave_threads_to_others(sandbox: AsyncSandbox) -> None:
+    await sandbox.files.write("source", b"x" * 3_000_000)
+    asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(1))
+    read_end, write_end = os.pipe()
+    with open(read_end, "rb") as source, open(write_end, "wb") as target:
+        uploading = asyncio.create_task(sandbox.files.upload(source, "target"))
+        await asyncio.sleep(0.2)
+        downloading = asyncio.create_task(sandbox.files.download("source", target))
+        done, _ = await asyncio.wait([downloading], timeout=30)
+        target.close()
+        assert done
+        assert (await uploading).size == 3_000_000
+
+
+async def test_a_pipe_is_opened_while_other_tasks_go_on(sandbox: AsyncSandbox, tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    # Lets a loop go on that waits for it.
+    late = threading.Timer(20, pipe.write_bytes, [b"late"])
+    late.start()
+    uploading = asyncio.create_task(sandbox.files.upload(pipe, "piped"))
+    await asyncio.sleep(0.1)
+    late.cancel()
+    threading.Thread(target=pipe.write_bytes, args=[b"soon"], daemon=True).start()
+    await uploading
+    assert await sandbox.files.read("piped") == b"soon"
+    read: list[bytes] = []
+    downloading = asyncio.create_task(sandbox.files.download("piped", pipe))
+    await asyncio.sleep(0.1)
+    reader = threading.Thread(target=lambda: read.append(pipe.read_bytes()))
+    reader.start()
+    assert await downloading == 4
+    reader.join()
+    assert read == [b"soon"]
 
 
 async def test_of_a_file_that_grows_its_beginning_is_uploaded(sandbox: AsyncSandbox, tmp_path: Path) -> None:

@@ -23,8 +23,8 @@ export function parseAddress(address: string, secure: boolean): Endpoint {
     ? address
     : `${secure ? "https" : "http"}://${address.replace(/^:/, "127.0.0.1:")}`;
   const url = URL.canParse(text) ? new URL(text) : undefined;
-  // Without a port, it is more likely a typing error than port 80.
-  const whole = text === address || /:\d+$/.test(address);
+  // Without a port, it is more likely a typing error than port 80. Another scheme would become the host: "grpc://…".
+  const whole = text === address || (/:\d+$/.test(address) && url?.pathname === "/");
   if (url === undefined || !whole || url.search !== "" || url.hash !== "" || url.username !== "") {
     throw new TypeError(
       `"${address}" is not an address: write "127.0.0.1:7070", "[::1]:7070", "unix:/run/berth.sock" or "https://berth.example:443".`,

@@ -230,7 +230,11 @@ export class Process implements AsyncIterable<Chunk>, AsyncDisposable {
 
   /** Stops reading; a command that is still running is killed unless it is detached or attached. Idempotent. */
   async end(): Promise<void> {
-    if (this.#ended) return;
+    if (this.#ended) {
+      // Who closes the client must not cut off the request of another caller.
+      await this.#killing;
+      return;
+    }
     this.#ended = true;
     if (this.#owned && this.processId === "") this.#abandon();
     this.#left.abort();

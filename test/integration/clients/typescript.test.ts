@@ -653,6 +653,16 @@ test("an abandoned create leaves nothing", async () => {
   await expect(other.sandboxes.stats()).rejects.toThrow("closed");
 });
 
+test("a command that is being ended when its client is closed ends", async () => {
+  const other = Berth.connect(service.address);
+  const there = await other.sandboxes.get(sandbox.sandboxId);
+  const command = await there.exec("sleep 1000", { reconnectMs: 1_000_000 }).start();
+  const ending = command.end();
+  await other.close();
+  await ending;
+  await expect.poll(() => ended(command.processId)).toBe(true);
+});
+
 test("a create that still runs when its client is closed leaves nothing", async () => {
   const other = Berth.connect(service.address);
   const { sandboxes, runs } = other.connection;

@@ -137,6 +137,35 @@ test("a flood of cancels leaves no handler, no call and no stream", async () => 
   await expect.poll(() => callsInFlight(server)).toBe(0);
 });
 
+test("a connection serves calls, however much the canceled ones had left to send", async () => {
+  const data = new Uint8Array(4 << 20);
+  const routes: Routes = (router) => {
+    router.service(ProcessService, {
+      async *exec() {
+        yield { event: { case: "output", value: { data } } };
+      },
+    });
+  };
+  await using server = await startTestServer({ routes });
+  const session = http2.connect(server.url, { maxSessionMemory: 1_000_000 });
+  session.on("error", () => {});
+  const headers = {
+    ":method": "POST",
+    ":path": "/berth.v1.ProcessService/Exec",
+    "content-type": "application/grpc",
+  };
+  const begun: unknown[] = [];
+  for (let calls = 0; calls < 80; calls++) {
+    const stream = session.request(headers);
+    stream.end(grpcFrame(Buffer.alloc(0)));
+    // Nobody reads the message, so most of it stays with the server.
+    begun.push(await once(stream, "response").catch((error: Error) => error.message));
+    stream.on("error", () => {}).destroy(new Error("canceled"));
+  }
+  session.destroy();
+  expect(begun.filter((each) => typeof each === "string")).toEqual([]);
+});
+
 test("a call is not delayed by streams that always have more, however many", async () => {
   let produced = 0;
   let producedBefore = 0;

@@ -47,12 +47,23 @@ test.each(["unix:/run/berth.sock", "unix:///run/berth.sock"])("%s is a socket", 
   expect(parseAddress(address, false)).toMatchObject({ socketPath: "/run/berth.sock" });
 });
 
-test.each(["host", "host:", "host:port", "host:70700", "https://", "https://a@b", "unix:", "a b:1", ""])(
-  "%j is not an address",
-  (address) => {
-    expect(() => parseAddress(address, false)).toThrow("is not an address");
-  },
-);
+test.each([
+  "host",
+  "host:",
+  "host:port",
+  "host:70700",
+  "https://",
+  "https://a@b",
+  "unix:",
+  "a b:1",
+  "",
+  // Would call a host named "grpc", or "HTTPS" without TLS.
+  "grpc://host:7070",
+  "HTTPS://host:7070",
+  "host/path:7070",
+])("%j is not an address", (address) => {
+  expect(() => parseAddress(address, false)).toThrow("is not an address");
+});
 
 test("a byte order mark before profiles and tokens is ignored", async () => {
   const home = await mkdtemp(path.join(tmpdir(), "berth-profiles-"));

@@ -89,6 +89,10 @@ def endpoint(
     scheme, _, rest = address.rpartition("://")
     if scheme not in {"", "http", "https", "unix"}:
         raise _bad_address(address)
+    if tls is False and scheme == "https":
+        raise ValueError(f'tls=False is given, and "{address}" says to use TLS: leave one of them out')
+    if tls and scheme == "http":
+        raise ValueError(f'tls=True is given, and "{address}" says to do without: write https://')
     if ca is not None and (tls is False or scheme == "http"):
         raise ValueError("ca= is for TLS, which tls=False or http:// turns off")
     if client_cert is not None and (tls is False or scheme == "http"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import io
 import os
 import stat
 import tarfile
@@ -141,7 +142,8 @@ class AsyncFiles:
         """
         if not isinstance(source, (str, os.PathLike)):
             return await self._upload(path, pieces_of(source), None, mode, create_parents, user)
-        with LocalPath(source).open("rb") as opened:
+        # To open a pipe waits for its writer. Without a buffer, to close it does not wait for a read that goes on.
+        with await in_thread(lambda: LocalPath(source).open("rb", buffering=0)) as opened:
             known = os.fstat(opened.fileno())
             # A pipe has no size, and a file in /proc does not report its size.
             size = known.st_size if stat.S_ISREG(known.st_mode) and known.st_size > 0 else None
@@ -158,8 +160,8 @@ class AsyncFiles:
         place = LocalPath(os.path.realpath(target))
         if place.exists() and not place.is_file():
             # By the given name: /dev/stdout may resolve to a pipe, which has no path.
-            with LocalPath(target).open("wb") as opened:
-                return await self._download(path, opened, user)
+            with await in_thread(lambda: LocalPath(target).open("wb", buffering=0)) as opened:
+                return await self._download(path, _Whole(opened), user)
         part = place.with_name(f".{uuid.uuid4().hex[:16]}.part")
         try:
             with part.open("xb") as opened:
@@ -404,6 +406,18 @@ class AsyncFiles:
             await in_thread(functools.partial(target.write, chunk))
             size += len(chunk)
         return size
+
+
+class _Whole:
+    """Writes all of the data to a file without a buffer, which may take less at once."""
+
+    def __init__(self, file: io.FileIO) -> None:
+        self._file = file
+
+    def write(self, data: bytes) -> None:
+        left = memoryview(data)
+        while left:
+            left = left[self._file.write(left) :]
 
 
 async def pieces_of(source: Source, most: int | None = None) -> AsyncIterator[bytes]:

@@ -12,8 +12,8 @@ from types import TracebackType
 from typing import Literal, Union
 
 from berth import _convert
-from berth._async.transport import AsyncStream, AsyncTransport, Background, Callback, Lock, background, finished
-from berth._async.transport import invoke, pause
+from berth._async.transport import AsyncStream, AsyncTransport, Background, Callback, Lock, ReentrantLock
+from berth._async.transport import background, finished, invoke, pause
 from berth._kept import Kept
 from berth._retry import Pauses, is_broken
 from berth.errors import BerthError, CanceledError, ConnectionLostError, ProcessStateError
@@ -76,6 +76,7 @@ class AsyncProcess:
         self._started = False
         self._entered = False
         self._ended = False
+        self._end_lock = ReentrantLock()
         self._early: deque[Chunk] = deque()
         self._decoders = {name: _decoder() for name in ("stdout", "stderr")}
         self._stdin_lock = Lock()
@@ -203,21 +204,23 @@ class AsyncProcess:
 
     async def end(self) -> None:
         """Stops reading; a command that is still running is killed unless it is detached or attached. Idempotent."""
-        if self._ended:
-            return
-        self._ended = True
-        self._transport.release(self)
-        # A command that continues gets the rest of its stdin.
-        if self._writing_rest is not None and self._owned:
-            self._writing_rest.cancel()
-        if self._owned and not self.process_id and self._stream is not None:
-            stream, self._stream = self._stream, None
-            stream.leave()
-            self._transport.later(lambda: self._abandon(stream))
-        try:
-            await self._kill_owned()
-        finally:
-            self._disconnect()
+        # In turns: who closes the client must not cut off the request of another caller.
+        async with self._end_lock:
+            if self._ended:
+                return
+            self._ended = True
+            # A command that continues gets the rest of its stdin.
+            if self._writing_rest is not None and self._owned:
+                self._writing_rest.cancel()
+            if self._owned and not self.process_id and self._stream is not None:
+                stream, self._stream = self._stream, None
+                stream.leave()
+                self._transport.later(lambda: self._abandon(stream))
+            try:
+                await self._kill_owned()
+            finally:
+                self._disconnect()
+                self._transport.release(self)
 
     async def _kill_owned(self) -> None:
         """Kills the command if its reader must end it. If the service cannot be reached, it ends the command by itself."""

@@ -5,7 +5,10 @@ part of.
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures
+import contextvars
 import inspect
+import threading
 import time
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Generator
@@ -28,6 +31,8 @@ T = TypeVar("T")
 R_co = TypeVar("R_co", covariant=True)
 
 Lock = asyncio.Lock
+#: No task takes it twice.
+ReentrantLock = asyncio.Lock
 
 Callback = Callable[[str], Union[Awaitable[None], None]]
 """Gets text as it arrives. May be a coroutine function, which is then awaited."""
@@ -423,8 +428,22 @@ async def invoke(callback: Callback | None, text: str) -> None:
 
 
 async def in_thread(act: Callable[[], T]) -> T:
-    """Does blocking work outside the event loop."""
-    return await asyncio.to_thread(act)
+    """Does blocking work outside the event loop, in a thread of its own: what reads from a pipe may never return. It must
+    not take one of asyncio's few threads from others, nor keep the program from ending.
+    """
+    done: concurrent.futures.Future[T] = concurrent.futures.Future()
+    # Nobody can cancel it from now on.
+    done.set_running_or_notify_cancel()
+    context = contextvars.copy_context()
+
+    def work() -> None:
+        try:
+            done.set_result(context.run(act))
+        except BaseException as error:  # noqa: BLE001 - it belongs to the caller
+            done.set_exception(error)
+
+    threading.Thread(target=work, daemon=True).start()
+    return await asyncio.wrap_future(done)
 
 
 Background = asyncio.Task[None]

@@ -26,6 +26,8 @@ T = TypeVar("T")
 R_co = TypeVar("R_co", covariant=True)
 
 Lock = threading.Lock
+#: Its holder may be interrupted by a signal handler, or by an iterator that Python removes, which take it as well.
+ReentrantLock = threading.RLock
 
 Callback = Callable[[str], None]
 """Gets text as it comes."""
