@@ -773,6 +773,6 @@ export const CLIENT_DEFECTS: readonly Defect[] = [
   {
     name: "the TypeScript client takes the scheme of an address for its host",
     changes: [{ file: "clients/typescript/src/address.ts", from: ' && url?.pathname === "/")', to: ")" }],
-    test: { file: UNIT, title: '"grpc://host:7070" is not an address' },
+    test: { file: UNIT, title: "%s is not an address", row: "grpc://host:7070" },
   },
 ];

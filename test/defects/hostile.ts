@@ -101,8 +101,8 @@ export const HOSTILE_DEFECTS: readonly Defect[] = [
     { file: EXEC, title: "the nonce is nowhere a command can read it" },
     change(
       "src/processes/shell/script.ts",
-      "unset PWD OLDPWD SHLVL n;",
-      "export M=00\\${n#??};unset PWD OLDPWD SHLVL n;",
+      "unset PWD OLDPWD SHLVL _n;",
+      "export M=00\\${_n#??};unset PWD OLDPWD SHLVL _n;",
     ),
   ),
   defect(

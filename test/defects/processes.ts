@@ -457,7 +457,7 @@ export const PROCESS_DEFECTS: readonly Defect[] = [
   },
   {
     name: "a job whose end comes late has the exit code 0",
-    changes: [{ file: "src/processes/shell/script.ts", from: "\nexit $s`;", to: "`;" }],
+    changes: [{ file: "src/processes/shell/script.ts", from: "\nexit $_s`;", to: "`;" }],
     test: {
       file: "test/unit/processes/shell/script.test.ts",
       title: "every kind of shell ends with the exit code of its job",
@@ -852,6 +852,21 @@ export const PROCESS_DEFECTS: readonly Defect[] = [
     test: {
       file: "test/unit/processes/control.test.ts",
       title: "a sandbox is not given up because shells are slow to start after a restart of the service",
+    },
+  },
+  {
+    name: "a lane changes a variable of the image that has the name of one of its own",
+    changes: [
+      {
+        file: "src/processes/shell/script.ts",
+        from: "B() { _g=-; read -r _g <$_I; }",
+        to: "B() { _g=-; read -r _g <$_I; g=$_g; }",
+      },
+    ],
+    test: {
+      file: "test/unit/processes/shell/script.test.ts",
+      title: "variables of the image with one letter reach jobs as they are, from %s",
+      row: "bash",
     },
   },
 ];

@@ -91,14 +91,14 @@ const EXEC_THROUGH_ENV =
   'X() { if [ -x /usr/bin/env ]; then exec /usr/bin/env "$@"; else exec env "$@"; fi; }';
 
 /**
- * `J directory` runs the function `j` as a child, and reports with the nonce in $n: `R<pid>` on stdout when the child
+ * `J directory` runs the function `j` as a child, and reports with the nonce in $_n: `R<pid>` on stdout when the child
  * starts, then on both streams `E`, as the kind of shell defines it, or `D` if the directory cannot be entered. The
  * child reports `R`, because this shell traps signals, and a signal sent before the child exists would be lost.
  * Descriptor 5 becomes the job's stdin.
  */
 const RUN_JOB = `J() { if cd -P -- "$1"; then
-    (printf %s "\${n}R$$;";unset PWD OLDPWD SHLVL n;j) <&5 ${JOB_PIPES}
-    s=$?; E; else W "\${n}D;"; fi; }`;
+    (printf %s "\${_n}R$$;";unset PWD OLDPWD SHLVL _n;j) <&5 ${JOB_PIPES}
+    _s=$?; E; else W "\${_n}D;"; fi; }`;
 
 /**
  * Defines `j` for {@link RUN_JOB}: it executes the command. A shell line is an argument of a separate shell, which
@@ -158,8 +158,9 @@ function execCommand(argv: readonly string[], special: readonly string[]): strin
 // Lanes.
 
 /**
- * What a lane's shell reads after {@link PLAIN_START} or {@link PRELOADED_START}. Names have one letter, because every
- * lane of every sandbox reads this.
+ * What a lane's shell reads after {@link PLAIN_START} or {@link PRELOADED_START}. Names are short, because every
+ * lane of every sandbox reads this. Those of variables begin with an underscore: if the image had one of the same name,
+ * this shell would change it for its jobs.
  *
  * - `A nonce directory` runs the job `j`, and reports its end and whether it left anything behind.
  * - `B` records the children of the container's first process, before a job.
@@ -169,8 +170,8 @@ function execCommand(argv: readonly string[], special: readonly string[]): strin
  * - `T i` checks process i and its children for that.
  * - `F` looks up a job's program, `X` becomes it through `env`, `J` runs the job.
  * - `E` reports the end of a job: `E<code>`, then `C` (clean) or `D` (dirty).
- * - `G` gathers processes into $k, as "pid:start ": those in session $p, descendants of gathered ones, and those that
- *   hold the pipes of $p. It skips processes that the engine started (without a parent in the container), which may
+ * - `G` gathers processes into $_k, as "pid:start ": those in session $_p, descendants of gathered ones, and those that
+ *   hold the pipes of $_p. It skips processes that the engine started (without a parent in the container), which may
  *   hold the pipes to report the end. `L` succeeds if such an entry is still alive. The start time distinguishes a
  *   process from a later one with the same pid.
  *
@@ -182,53 +183,53 @@ export const LANE_BOOT = `${SURVIVE_SIGNALS}
 ${FIND_PROGRAM}
 ${EXEC_THROUGH_ENV}
 ${RUN_JOB}
-A() { n=$1 s=; trap '${AWAIT_READER};exit $s' 0; B; J "$2"; }
-I=/proc/1/task/1/children
-[ $PPID = 0 ] || { x=; read -r x </proc/$PPID/stat; set -- \${x##*) }; [ "$4" = 1 ] || [ "$2" = 0 ] || I=/-; }
-B() { g=-; read -r g <$I; }
-T() { i=$1 x=; read -r x </proc/$i/stat; set -- \${x##*) } Z
+A() { _n=$1 _s=; trap '${AWAIT_READER};exit $_s' 0; B; J "$2"; }
+_I=/proc/1/task/1/children
+[ $PPID = 0 ] || { _x=; read -r _x </proc/$PPID/stat; set -- \${_x##*) }; [ "$4" = 1 ] || [ "$2" = 0 ] || _I=/-; }
+B() { _g=-; read -r _g <$_I; }
+T() { _i=$1 _x=; read -r _x </proc/$_i/stat; set -- \${_x##*) } Z
   case $1 in [ZX]) return 0; esac
   case $4 in $$) return 1;; 1) return 0; esac
-  x=; read -r x </proc/$4/stat; set -- \${x##*) }
-  case $2 in 0) return 0;; 1) ;; *) x=; read -r x </proc/$2/stat; set -- \${x##*) }; [ "$4" != 1 ] && [ "$2" != 0 ] || return 0; esac
-  for f in /proc/$i/fd/*; do
-    [ $f -ef /proc/self/fd/3 ] || [ $f -ef /proc/self/fd/4 ] && return 1
-    [ -e $f ] || [ ! -L $f ] || return 1
+  _x=; read -r _x </proc/$4/stat; set -- \${_x##*) }
+  case $2 in 0) return 0;; 1) ;; *) _x=; read -r _x </proc/$2/stat; set -- \${_x##*) }; [ "$4" != 1 ] && [ "$2" != 0 ] || return 0; esac
+  for _f in /proc/$_i/fd/*; do
+    [ $_f -ef /proc/self/fd/3 ] || [ $_f -ef /proc/self/fd/4 ] && return 1
+    [ -e $_f ] || [ ! -L $_f ] || return 1
   done
-  [ -r /proc/$i/fd ] || [ ! -d /proc/$i ] || return 1
-  for f in /proc/$i/task/*/children; do x=; read -r x <$f; for x in $x; do T $x || return 1; done; done; }
-N() { [ "$g" != - ] || return 1
-  c=; read -r c </proc/$$/task/$$/children; [ ! "$c" ] || return 1
+  [ -r /proc/$_i/fd ] || [ ! -d /proc/$_i ] || return 1
+  for _f in /proc/$_i/task/*/children; do _x=; read -r _x <$_f; for _x in $_x; do T $_x || return 1; done; done; }
+N() { [ "$_g" != - ] || return 1
+  _c=; read -r _c </proc/$$/task/$$/children; [ ! "$_c" ] || return 1
   while :; do
-    c= d=; read -r c <$I; read -r d <$I
-    [ "$c" = "$d" ] || continue
-    [ "$c" != "$g" ] || return 0
-    m=; for j in $c; do case " $g " in *" $j "*) continue; esac
+    _c= _d=; read -r _c <$_I; read -r _d <$_I
+    [ "$_c" = "$_d" ] || continue
+    [ "$_c" != "$_g" ] || return 0
+    _m=; for _j in $_c; do case " $_g " in *" $_j "*) continue; esac
       [ ! $1 ] || return 1
-      m=1; T $j || return 1; g="$g $j"; done
-    [ $m ] || return 0
+      _m=1; T $_j || return 1; _g="$_g $_j"; done
+    [ $_m ] || return 0
   done; } <&-
 W() { printf %s $1; printf %s $1 >&4; }
-E() { cd /; if N q; then W "\${n}E$s;\${n}C;"; else W "\${n}E$s;"; if N; then W "\${n}C;"; else W "\${n}D;"; fi; fi; }
-G() { o=1
-  while [ $o ]; do o=
-    for d in /proc/[0-9]*; do q=\${d#/proc/}
-      [ $q != $$ ] && [ $q != 1 ] || continue
-      x=; read -r x <$d/stat
-      set -- \${x##*) }
+E() { cd /; if N q; then W "\${_n}E$_s;\${_n}C;"; else W "\${_n}E$_s;"; if N; then W "\${_n}C;"; else W "\${_n}D;"; fi; fi; }
+G() { _o=1
+  while [ $_o ]; do _o=
+    for _d in /proc/[0-9]*; do _q=\${_d#/proc/}
+      [ $_q != $$ ] && [ $_q != 1 ] || continue
+      _x=; read -r _x <$_d/stat
+      set -- \${_x##*) }
       [ "\${20}" ] || continue
-      case $k in *" $q:\${20} "*) continue; esac
+      case $_k in *" $_q:\${20} "*) continue; esac
       case $1 in [ZX]) continue; esac
-      [ $q = $p ] || [ "$2" != 0 ] || continue
-      [ $q = $p ] || [ "$4" = $p ] || case $k in *" $2:"*) :;; *) H;; esac || continue
-      k="$k$q:\${20} " o=1
+      [ $_q = $_p ] || [ "$2" != 0 ] || continue
+      [ $_q = $_p ] || [ "$4" = $_p ] || case $_k in *" $2:"*) :;; *) H;; esac || continue
+      _k="$_k$_q:\${20} " _o=1
     done
   done; }
-H() { for f in /proc/$q/fd/*; do
-    [ $f -ef /proc/$p/fd/3 ] || [ $f -ef /proc/$p/fd/4 ] && return 0
+H() { for _f in /proc/$_q/fd/*; do
+    [ $_f -ef /proc/$_p/fd/3 ] || [ $_f -ef /proc/$_p/fd/4 ] && return 0
   done; return 1; }
-L() { x=; read -r x </proc/\${1%:*}/stat
-  set -- \${1#*:} \${x##*) }
+L() { _x=; read -r _x </proc/\${1%:*}/stat
+  set -- \${1#*:} \${_x##*) }
   case \${2:-X} in [ZX]) return 1; esac
   [ "\${21}" = $1 ]; }
 `;
@@ -240,7 +241,7 @@ L() { x=; read -r x </proc/\${1%:*}/stat
 export function preloadingShell(library: string): readonly string[] {
   // A loader that cannot load the library writes an error to stderr.
   const quietly = PLAIN_START.trimEnd();
-  const script = `${quietly}; p=\${LD_PRELOAD-}; [ ! -r "$0" ] || export LD_PRELOAD="$0\${p:+:$p}"; exec /bin/sh -s -- "$p"`;
+  const script = `${quietly}; _p=\${LD_PRELOAD-}; [ ! -r "$0" ] || export LD_PRELOAD="$0\${_p:+:$_p}"; exec /bin/sh -s -- "$_p"`;
   return ["/bin/sh", "-c", script, library];
 }
 
@@ -253,8 +254,8 @@ export const PRELOADED_START = `if [ "$1" ]; then LD_PRELOAD=$1; else unset LD_P
  * (ptrace(2), "Ptrace access mode checking").
  */
 export function readyCommand(nonce: string): string {
-  return `u=; ({ :; } </proc/$$/environ && exit 8; exit 9); [ $? != 9 ] || u=:u
-read -r x </proc/$$/stat; set -- \${x##*) }; printf %s ${nonce}R$$:\${20}$u\\; >&3
+  return `_u=; ({ :; } </proc/$$/environ && exit 8; exit 9); [ $? != 9 ] || _u=:u
+read -r _x </proc/$$/stat; set -- \${_x##*) }; printf %s ${nonce}R$$:\${20}$_u\\; >&3
 `;
 }
 
@@ -274,36 +275,36 @@ export function renewedCommand(nonce: string): string {
 /** Sends a signal to a process group: answers `y` or `n`. */
 export function signalCommand({ pid, startTime, unsure }: Leader, signal: number): string {
   const look = unsure ? `L ${pid}:${startTime} && ` : "";
-  return `${look}kill -${signal} -${pid} && r=y || r=n`;
+  return `${look}kill -${signal} -${pid} && _r=y || _r=n`;
 }
 
 /**
  * Starts to end the process tree of a session leader: gathers it and sends SIGTERM. Answers `n` if the leader is gone.
  */
 export function terminateCommand({ pid, startTime, unsure }: Leader): string {
-  const terminate = `p=${pid} k=" "; G; for j in $k; do L $j && kill -15 \${j%:*}; done; r=y`;
-  return unsure ? `if L ${pid}:${startTime}; then ${terminate}; else r=n; fi` : terminate;
+  const terminate = `_p=${pid} _k=" "; G; for _j in $_k; do L $_j && kill -15 \${_j%:*}; done; _r=y`;
+  return unsure ? `if L ${pid}:${startTime}; then ${terminate}; else _r=n; fi` : terminate;
 }
 
 /** Kills what {@link terminateCommand} gathered, and what has joined since. Answers `y` when nothing is left. */
 export function killCommand(pid: number): string {
-  return `p=${pid} i=0 l=1
-while [ $l ] && [ $i -lt 200 ]; do i=$((i+1)) l=; G; for j in $k; do L $j && l=1 && kill -9 \${j%:*}; done; done
-[ $l ] && r=n || r=y`;
+  return `_p=${pid} _i=0 _l=1
+while [ $_l ] && [ $_i -lt 200 ]; do _i=$((_i+1)) _l=; G; for _j in $_k; do L $_j && _l=1 && kill -9 \${_j%:*}; done; done
+[ $_l ] && _r=n || _r=y`;
 }
 
 /** Reads the number of OOM kills in this control group (cgroup v2, then v1). Answers the number, or `-`. */
-export const OOM_KILLS_COMMAND = `r=-
-for f in /sys/fs/cgroup/memory.events /sys/fs/cgroup/memory/memory.oom_control; do
-[ -r $f ] && while read -r x y; do [ "$x" != oom_kill ] || r=$y; done <$f
+export const OOM_KILLS_COMMAND = `_r=-
+for _f in /sys/fs/cgroup/memory.events /sys/fs/cgroup/memory/memory.oom_control; do
+[ -r $_f ] && while read -r _x _y; do [ "$_x" != oom_kill ] || _r=$_y; done <$_f
 done`;
 
 /** Checks again whether a parked lane has become clean: answers `C` or `D`. */
-export const RECHECK_COMMAND = "N && r=C || r=D";
+export const RECHECK_COMMAND = "N && _r=C || _r=D";
 
-/** Wraps a command that leaves its answer in $r, so that the answer comes as a marker on both streams. */
+/** Wraps a command that leaves its answer in $_r, so that the answer comes as a marker on both streams. */
 export function askCommand(nonce: string, command: string): string {
-  return `n=${nonce}\n${command}\nW "\${n}A$r;"\n`;
+  return `_n=${nonce}\n${command}\nW "\${_n}A$_r;"\n`;
 }
 
 /**
@@ -323,20 +324,20 @@ export function jobText(request: JobRequest, nonce: string, undumpable: boolean)
 export const PRESTARTED_SHELL = `${SURVIVE_SIGNALS}
 exec 5<&0 3>&1 4>&2 >/dev/null 2>&1
 W() { printf %s $1 >&3; printf %s $1 >&4; }
-E() { W "\${n}E$s;"; }
+E() { W "\${_n}E$_s;"; }
 ${FIND_PROGRAM}
 ${EXEC_THROUGH_ENV}
 ${RUN_JOB}
-read -r x </proc/$$/stat
-set -- \${x##*) }
+read -r _x </proc/$$/stat
+set -- \${_x##*) }
 printf 'R%s:%s;' $$ \${20} >&3
-read -r n || exit
-t=
-while IFS= read -r x && [ "$x" != "$n" ]; do t="$t$x
+read -r _n || exit
+_t=
+while IFS= read -r _x && [ "$_x" != "$_n" ]; do _t="$_t$_x
 "; done
-eval "$t"
+eval "$_t"
 ${AWAIT_READER}
-exit $s`;
+exit $_s`;
 
 /** Makes a {@link PRESTARTED_SHELL} run its job. */
 export function prestartedJobText(request: JobRequest, nonce: string): ShellText {

@@ -88,7 +88,7 @@ export class OutputChannel {
 
 /**
  * Questions to lanes about an interpreter's processes. They run in dash, bash and busybox `sh` and use only builtins.
- * Each leaves its answer in $r.
+ * Each leaves its answer in $_r.
  */
 
 /**
@@ -100,17 +100,17 @@ export function interruptProbe(
   spare: Iterable<number>,
   { own, children }: { readonly own: number; readonly children: number },
 ): string {
-  return `s=" ${pid} " v=" ${[...spare].join(" ")} " o=1
-while [ $o ]; do o=
-for d in /proc/[0-9]*; do q=\${d#/proc/}
-case "$s$v" in *" $q "*) continue;; esac
-x=; read -r x <$d/stat || continue
-set -- \${x##*) }
-case $s in *" $2 "*) s="$s$q " o=1;; esac
+  return `_s=" ${pid} " _v=" ${[...spare].join(" ")} " _o=1
+while [ $_o ]; do _o=
+for _d in /proc/[0-9]*; do _q=\${_d#/proc/}
+case "$_s$_v" in *" $_q "*) continue;; esac
+_x=; read -r _x <$_d/stat || continue
+set -- \${_x##*) }
+case $_s in *" $2 "*) _s="$_s$_q " _o=1;; esac
 done; done
 ${own > 0 ? `kill -${own} ${pid}` : ":"}
-for q in $s; do [ $q = ${pid} ] || kill -${children} $q; done
-r=y`;
+for _q in $_s; do [ $_q = ${pid} ] || kill -${children} $_q; done
+_r=y`;
 }
 
 /**
@@ -121,17 +121,17 @@ export function holdersProbe(
   pipes: { readonly stdout: string; readonly stderr: string },
   spare: Iterable<number>,
 ): string {
-  return `v=" $$ ${[...spare].join(" ")} " r=n l=
-while [ "$l" != "$v" ] && [ $r = n ]; do l=$v
-for d in /proc/[0-9]*; do q=\${d#/proc/}
-case $v in *" $q "*) continue;; esac
-k=y
-for f in $d/fd/*; do
-if [ $f -ef ${pipes.stdout} ] || [ $f -ef ${pipes.stderr} ]; then r=y; break 2; fi
-[ -e $f ] || [ -L $f ] || k=
+  return `_v=" $$ ${[...spare].join(" ")} " _r=n _l=
+while [ "$_l" != "$_v" ] && [ $_r = n ]; do _l=$_v
+for _d in /proc/[0-9]*; do _q=\${_d#/proc/}
+case $_v in *" $_q "*) continue;; esac
+_k=y
+for _f in $_d/fd/*; do
+if [ $_f -ef ${pipes.stdout} ] || [ $_f -ef ${pipes.stderr} ]; then _r=y; break 2; fi
+[ -e $_f ] || [ -L $_f ] || _k=
 done
-if [ $k ]; then v="$v$q "
-elif [ -d $d ] && ! [ -r $d/fd ]; then r=y; break
-elif [ -d $d ]; then v="$v$q "; fi
+if [ $_k ]; then _v="$_v$_q "
+elif [ -d $_d ] && ! [ -r $_d/fd ]; then _r=y; break
+elif [ -d $_d ]; then _v="$_v$_q "; fi
 done; done`;
 }

@@ -61,7 +61,7 @@ test.each([
   "grpc://host:7070",
   "HTTPS://host:7070",
   "host/path:7070",
-])("%j is not an address", (address) => {
+])("%s is not an address", (address) => {
   expect(() => parseAddress(address, false)).toThrow("is not an address");
 });
 

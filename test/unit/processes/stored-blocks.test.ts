@@ -106,11 +106,17 @@ test("the blocks of a program that writes to both streams in turn take little ro
     return { sequence: index + 1, stream, offset: index >> 1, length: 1, content: onDisk(place) };
   });
   let bytes = new Uint8Array();
-  const ms = processorMs(() => {
+  const store = (): void => {
     ({ bytes } = storeBlocks(blocks, 0) as { bytes: Uint8Array<ArrayBuffer> });
-  });
+  };
+  const tries = Array.from({ length: 3 }, () => ({
+    ms: processorMs(store),
+    serializedMs: processorMs(() => void serialize(blocks.map(stored))),
+  }));
   expect(bytes.length).toBeLessThan(110_000);
-  // A sixth of it on one machine.
-  expect(ms).toBeLessThan(processorMs(() => void serialize(blocks.map(stored))) / 2);
+  // A sixth of it on one machine. Other work makes single measurements longer.
+  expect(Math.min(...tries.map(({ ms }) => ms))).toBeLessThan(
+    Math.min(...tries.map(({ serializedMs }) => serializedMs)) / 2,
+  );
   expect(readBlocks(bytes)).toHaveLength(blocks.length);
 });
