@@ -244,8 +244,6 @@ export interface CallObserver {
 export class Calls {
   readonly #running = new Set<Call>();
   readonly #observers: readonly CallObserver[];
-  /** What the calls held of the memory for requests when their unread bytes were last counted. */
-  readonly #unread: ReceiveAccount[] = [];
   #refusal: BerthError | undefined;
   #idle: PromiseWithResolvers<void> | undefined;
 
@@ -290,22 +288,24 @@ export class Calls {
 
   /**
    * Counts what has arrived of requests and was not read, and ends the calls for which there is no room. A call that
-   * waits for its turn, or for its sandbox, leaves megabytes unread over HTTP/2, and a connection has many calls.
+   * waits for its turn, or for its sandbox, leaves megabytes unread over HTTP/2, and a connection has many calls. It counts
+   * only for now: who reads it counts it for longer.
    */
   countUnread(budget: ReceiveBudget): void {
-    for (const account of this.#unread.splice(0)) account.close();
+    const counted: ReceiveAccount[] = [];
     for (const call of [...this.#running]) {
       const { unreadBytes } = call;
       if (unreadBytes === 0) continue;
       const account = budget.open(call.owner);
       try {
         account.charge(unreadBytes);
-        this.#unread.push(account);
+        counted.push(account);
       } catch (error) {
         call.abort(error as BerthError);
         call.dropRequest();
       }
     }
+    for (const account of counted) account.close();
   }
 
   /** Ends the running calls that `which` selects. */

@@ -548,6 +548,20 @@ export const WIRE_DEFECTS: readonly Defect[] = [
     },
   },
   {
+    name: "what is not read of a request counts a second time once it is read",
+    changes: [
+      {
+        file: "src/server/call.ts",
+        from: "    for (const account of counted) account.close();\n",
+        to: "",
+      },
+    ],
+    test: {
+      file: "test/unit/server/receive-budget.test.ts",
+      title: "what nobody has read of a request does not count twice once somebody reads it",
+    },
+  },
+  {
     name: "each small frame of a request that is not read takes memory of its own, or that of all that came with it",
     changes: [{ file: "src/server/listener.ts", from: "      joinSmallPieces(stream);\n", to: "" }],
     test: {

@@ -1,4 +1,5 @@
 import { expect, test } from "vitest";
+import { type Call, Calls } from "../../../src/server/call.ts";
 import { ReceiveBudget } from "../../../src/server/limits.ts";
 
 const KIB = 1024;
@@ -39,4 +40,19 @@ test("what a request holds is given back when its work ends, however that ends",
   account.charge(60 * KIB);
   for (const _ of [1, 2]) account.close();
   expect(budget.heldBytes).toBe(0);
+});
+
+test("what nobody has read of a request does not count twice once somebody reads it", () => {
+  const receiving = new ReceiveBudget(1_000_000, 0);
+  const calls = new Calls([]);
+  const ended: unknown[] = [];
+  const callOf = (unreadBytes: number): Call =>
+    ({ owner: "ann", unreadBytes, abort: (reason) => ended.push(reason), dropRequest() {} }) as Partial<Call> as Call;
+  calls.begin(callOf(100_000));
+  calls.countUnread(receiving);
+  expect(receiving.heldBytes).toBe(0);
+  expect(ended).toEqual([]);
+  calls.begin(callOf(2_000_000));
+  calls.countUnread(receiving);
+  expect(ended).toMatchObject([{ reason: "TOO_MANY_OPERATIONS" }]);
 });
