@@ -47,7 +47,12 @@ test("what nobody has read of a request does not count twice once somebody reads
   const calls = new Calls([]);
   const ended: unknown[] = [];
   const callOf = (unreadBytes: number): Call =>
-    ({ owner: "ann", unreadBytes, abort: (reason) => ended.push(reason), dropRequest() {} }) as Partial<Call> as Call;
+    ({
+      owner: "ann",
+      unreadBytes,
+      abort: (reason) => ended.push(reason),
+      dropRequest() {},
+    }) as Partial<Call> as Call;
   calls.begin(callOf(100_000));
   calls.countUnread(receiving);
   expect(receiving.heldBytes).toBe(0);
