@@ -100,7 +100,7 @@ export async function attackPipes(
   await asRoot("touch /tmp/stop");
   const polling = (await poller).stdout.toString();
   const inheriting = await outputOf(engine, ref, ["/bin/sh", "-c", 'exec "$@"', "sh", ...attackAs("own")]);
-  const answers = await Promise.all(lanes.map((lane) => lane.ask("r=ok")));
+  const answers = await Promise.all(lanes.map((lane) => lane.ask("_r=ok")));
   const found = await asRoot("[ -e /tmp/root-was-here ] && echo yes || echo no");
   await engine.remove(ref);
   return {
