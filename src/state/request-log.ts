@@ -209,7 +209,7 @@ export class RequestLog {
       () => {
         if (this.#entries.get(name) !== entry) return;
         this.#entries.delete(name);
-        // What an earlier run of the service had begun is still there: the work may not have come to it.
+        // What an earlier run of the service started is still there: the work may not have looked at it.
         if (stored !== subject) this.#forget(key);
       },
     );
