@@ -156,6 +156,10 @@ export class SmallestNames {
       names.push(name);
       this.#last = name;
     }
+    for (const run of this.#runs) {
+      run.names.splice(0, run.taken);
+      run.taken = 0;
+    }
     return names;
   }
 

@@ -71,6 +71,8 @@ export async function unpackEntries(
           directories.set(entry.name, entry);
           continue;
         }
+        // What GNU tar writes of a file that is named twice, as in "tar cf x.tar dir dir/file".
+        if (entry.kind === "hard-link" && entry.linkName === entry.name) continue;
         // A tar may contain a file twice. The last one counts.
         await rm(place, { force: true });
         if (entry.kind === "symlink") await symlink(toBytes(entry.linkName), place);

@@ -86,6 +86,7 @@ export class Transcript {
   /** When the lossless reader last read something. */
   #readAt = Number.NEGATIVE_INFINITY;
   #ended = false;
+  #isCleared = false;
   /** Callers that wait for a change; undefined if there are none. */
   #waiting: Set<() => void> | undefined;
   /** Called when {@link full} may have changed. */
@@ -222,16 +223,19 @@ export class Transcript {
     this.onHeld();
   }
 
-  /** Drops the head too. */
+  /** Drops the head too, once the lossless reader has read everything. */
   clear(): void {
+    this.#isCleared = true;
     this.shrink();
+  }
+
+  #dropHead(): void {
     for (let block = this.#head.first; block !== undefined; block = this.#head.first) {
       this.#head.shift();
       this.#headCost -= costOf(block);
       this.#headMemory -= memoryOf(block);
       drop(block);
     }
-    this.onHeld();
   }
 
   /**
@@ -364,6 +368,7 @@ export class Transcript {
     const memoryLimit =
       this.#spill === undefined ? this.#limits.memoryBytes * MEMORY_SLACK : Number.POSITIVE_INFINITY;
     this.#dropDownTo(this.#windowLimit, memoryLimit);
+    if (this.#isCleared && this.ahead === 0) this.#dropHead();
   }
 
   #dropDownTo(bytes: number, memoryBytes = Number.POSITIVE_INFINITY): void {

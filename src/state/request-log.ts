@@ -209,7 +209,8 @@ export class RequestLog {
       () => {
         if (this.#entries.get(name) !== entry) return;
         this.#entries.delete(name);
-        if (stored !== undefined) this.#forget(key);
+        // What an earlier run of the service started is still there: the work may not have looked at it.
+        if (stored !== subject) this.#forget(key);
       },
     );
     return entry;

@@ -150,6 +150,8 @@ export class WorkspaceQuota {
     const before = this.#store.find(name);
     // What was created again under its name has another size.
     if (before?.number !== place.number) throw workspaceNotFound(name);
+    // So has what an import put in its place, which measured that itself.
+    if (before.tree !== place.tree) return this.measure(name, signal);
     this.#store.setSize(name, sizeBytes);
     this.#recordShared(name, sizeBytes);
     this.#report(name, sizeBytes, before.sizeBytes);

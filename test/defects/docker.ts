@@ -465,4 +465,19 @@ export const DOCKER_DEFECTS: readonly Defect[] = [
       title: "a write to stdin that had to wait leaves nothing behind",
     },
   },
+  {
+    name: "a running process counts as lost because the service may open no more files",
+    changes: [
+      {
+        file: "src/engine/docker/exec.ts",
+        from: ' || hasReason(error, "TOO_MANY_OPERATIONS");',
+        to: ";",
+      },
+    ],
+    test: {
+      file: "test/unit/engine/docker/exec.test.ts",
+      title: "a poll that fails with %s while a process writes does not end it",
+      row: "TOO_MANY_OPERATIONS",
+    },
+  },
 ];

@@ -488,4 +488,44 @@ export const FILE_DEFECTS: readonly Defect[] = [
       title: "of a directory that a tar has twice, or after its content, the last mode and time count",
     },
   },
+  {
+    name: "a tar's global headers make what belongs to an entry count as nothing",
+    changes: [
+      {
+        file: "src/files/tar/tar-reader.ts",
+        from: "extension.bytes -= header.size + BLOCK_BYTES;",
+        to: "extension.bytes = 0;",
+      },
+    ],
+    test: {
+      file: "test/integration/files/tar/tar-reader.test.ts",
+      title: "%s",
+      row: "much before an entry, also with global headers between",
+    },
+  },
+  {
+    name: "a file that a tar has again as a link to itself is lost",
+    changes: [
+      {
+        file: "src/files/unpack-entries.ts",
+        from: 'if (entry.kind === "hard-link" && entry.linkName === entry.name) continue;',
+        to: "",
+      },
+    ],
+    test: {
+      file: "test/integration/files/unpack-entries.test.ts",
+      title: "a file that a tar has again as a link to itself stays as it is",
+    },
+  },
+  {
+    name: "names of a listing that were taken stay in memory, and count nowhere",
+    changes: [
+      {
+        file: "src/files/listings.ts",
+        from: "      run.names.splice(0, run.taken);\n      run.taken = 0;\n",
+        to: "",
+      },
+    ],
+    test: { file: "test/unit/files/listings.test.ts", title: "names that were taken are not kept" },
+  },
 ];

@@ -869,4 +869,18 @@ export const PROCESS_DEFECTS: readonly Defect[] = [
       row: "bash",
     },
   },
+  {
+    name: "output that a slow reader has not read is dropped when its process is no longer listed",
+    changes: [
+      {
+        file: "src/processes/transcript.ts",
+        from: "if (this.#isCleared && this.ahead === 0) this.#dropHead();",
+        to: "if (this.#isCleared) this.#dropHead();",
+      },
+    ],
+    test: {
+      file: "test/unit/processes/transcript.test.ts",
+      title: "a transcript that is cleared keeps its head until the lossless reader has read everything",
+    },
+  },
 ];

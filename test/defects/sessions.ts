@@ -1445,4 +1445,18 @@ export const SESSION_DEFECTS: readonly Defect[] = [
       row: "an emoji at the end",
     },
   },
+  {
+    name: "files:read keeps all that it skips",
+    changes: [
+      {
+        file: "src/sessions/types/files/read-lines.ts",
+        from: "if (part.length > 0) kept.push(Buffer.from(part));",
+        to: "kept.push(part);",
+      },
+    ],
+    test: {
+      file: "test/unit/sessions/types/files/read-lines.test.ts",
+      title: "what is skipped before the first line is not kept",
+    },
+  },
 ];

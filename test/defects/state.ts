@@ -479,4 +479,19 @@ export const STATE_DEFECTS: readonly Defect[] = [
         "thousands of sandboxes are compared with the engine's in much less time than looking up each takes",
     },
   },
+  {
+    name: "a retry that fails before its work looks forgets what the request had started",
+    changes: [
+      {
+        file: "src/state/request-log.ts",
+        from: "if (stored !== subject) this.#forget(key);",
+        to: "if (stored !== undefined) this.#forget(key);",
+      },
+    ],
+    test: {
+      file: "test/unit/state/request-log.test.ts",
+      title:
+        "what an interrupted request had started is known to the next retry if one fails before it looks",
+    },
+  },
 ];

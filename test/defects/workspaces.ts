@@ -810,4 +810,18 @@ export const WORKSPACE_DEFECTS: readonly Defect[] = [
       title: "a path of any length in a volume costs no more than as many short ones",
     },
   },
+  {
+    name: "the size of content that an import has replaced is stored for the new content",
+    changes: [
+      {
+        file: "src/workspaces/quota.ts",
+        from: "    if (before.tree !== place.tree) return this.measure(name, signal);\n",
+        to: "",
+      },
+    ],
+    test: {
+      file: "test/unit/workspaces/quota.test.ts",
+      title: "a measurement during which an import replaces the content counts as one of the new content",
+    },
+  },
 ];

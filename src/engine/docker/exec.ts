@@ -118,7 +118,8 @@ export class ExecState implements ProcessState {
     for (let checksAfterEnd = 0; ; ) {
       const mayFail = outputEnded !== undefined && !endSeen;
       const state = await this.inspect(signal).catch((error: unknown) => {
-        if (!mayFail || !hasReason(error, "ENGINE_UNAVAILABLE")) throw error;
+        const isAbsent = hasReason(error, "ENGINE_UNAVAILABLE") || hasReason(error, "TOO_MANY_OPERATIONS");
+        if (!mayFail || !isAbsent) throw error;
         return undefined;
       });
       if (state?.Running === false && state.ExitCode !== null) return state.ExitCode;

@@ -85,8 +85,8 @@ async function readExtension(source: ByteSource, header: RawHeader, extension: E
     case "g": {
       const keys = decodePax(body).keys();
       if ([...keys].some((key) => PER_ENTRY.has(key))) throw notTar("a global header names a file");
-      // Skip everything else, such as comments.
-      extension.bytes = 0;
+      // Skip everything else, such as comments, which do not belong to the entry.
+      extension.bytes -= header.size + BLOCK_BYTES;
       break;
     }
     default:

@@ -1,4 +1,4 @@
-import { mkdtemp, rm, stat } from "node:fs/promises";
+import { mkdtemp, readFile, rm, stat } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import path from "node:path";
 import { Readable } from "node:stream";
@@ -27,4 +27,16 @@ test("of a directory that a tar has twice, or after its content, the last mode a
     [0o750, 3_000],
     [0o550, 5_000],
   ]);
+});
+
+test("a file that a tar has again as a link to itself stays as it is", async () => {
+  const root = await mkdtemp(path.join(tmpdir(), "berth-unpack-"));
+  onTestFinished(() => rm(root, { recursive: true, force: true }));
+  const tar = makeTar([
+    { name: "dir/file", content: "kept" },
+    { name: "dir/file", type: "1", linkName: "dir/file" },
+  ]);
+  const unpacked = unpackEntries(fromText(root), Readable.from([tar]), { exactModes: false });
+  await expect(unpacked).resolves.toMatchObject({ entryCount: 2 });
+  expect(await readFile(path.join(root, "dir/file"), "utf8")).toBe("kept");
 });

@@ -1,6 +1,7 @@
 import fc from "fast-check";
 import { expect, test } from "vitest";
 import { SmallestNames } from "../../../src/files/listings.ts";
+import { keptBytes } from "../../support/kept-bytes.ts";
 
 const name = fc.string({ unit: fc.constantFrom("a", "b", "\n", "-", "\xff"), minLength: 1, maxLength: 4 });
 
@@ -58,4 +59,16 @@ test("endless output without the end of a name is not kept", () => {
   expect(() => {
     for (let count = 0; count < 100; count++) smallest.push("x".repeat(100));
   }).toThrow("find");
+});
+
+test("names that were taken are not kept", async () => {
+  const before = await keptBytes();
+  const names = new SmallestNames(undefined, 64 << 20);
+  for (let part = 0; part < 100; part++) {
+    const paths = Array.from({ length: 1000 }, (_, index) => `./${"n".repeat(200)}${part}-${index}\0`);
+    names.push(paths.join(""));
+  }
+  expect(names.take(99_990)).toHaveLength(99_990);
+  expect((await keptBytes()) - before).toBeLessThan(3_000_000);
+  expect(names.take(20)).toHaveLength(10);
 });

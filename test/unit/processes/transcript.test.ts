@@ -340,3 +340,20 @@ test("a lossless reader loses no byte when the disk is full", async () => {
   await transcript.settle();
   transcript.clear();
 });
+
+test("a transcript that is cleared keeps its head until the lossless reader has read everything", async () => {
+  const transcript = transcriptOf({ windowBytes: 1_000_000, headBytes: 1_000 });
+  const reader = transcript.reader({ stdout: 0, stderr: 0 });
+  transcript.setLossless(reader);
+  const [stdout, stderr] = [randomBytes(100_000), randomBytes(500)];
+  transcript.append("stdout", stdout);
+  transcript.append("stderr", stderr);
+  transcript.end();
+  transcript.clear();
+  const read = empty();
+  expect(await drain(reader, read)).toEqual([]);
+  expect(read.stdout.equals(stdout)).toBe(true);
+  expect(read.stderr.equals(stderr)).toBe(true);
+  transcript.setLossless(undefined);
+  expect(transcript.heldBytes).toBeLessThan(600);
+});

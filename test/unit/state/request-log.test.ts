@@ -328,6 +328,18 @@ describe("after a restart", () => {
     expect(await (await restarted(before)).run(key("a"), never, before.count)).toBe("sandbox 7");
   });
 
+  test("what an interrupted request had started is known to the next retry if one fails before it looks", async () => {
+    const before = newLog();
+    void before.log.run(key("a"), never, (_, progress) => {
+      progress.begin("sandbox 7");
+      return new Promise(() => {});
+    });
+    const log = await restarted(before);
+    const refused = log.run(key("a"), never, () => Promise.reject(new Error("not now")));
+    await expect(refused).rejects.toThrow("not now");
+    expect(await log.run(key("a"), never, async (_, { subject }) => subject)).toBe("sandbox 7");
+  });
+
   test("a request that failed is forgotten", async () => {
     const before = newLog();
     await before.log

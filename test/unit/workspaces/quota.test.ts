@@ -142,3 +142,16 @@ test("a caller who asks for a size gets one that was measured after that", async
   await clock.advance(1_000);
   expect((await second).sizeBytes).toBe(10);
 });
+
+test("a measurement during which an import replaces the content counts as one of the new content", async () => {
+  const { clock, disk, quota, store } = await fullWorkspace({ of: "workspace", takesMs: 100 });
+  const measured = quota.measure(NAME);
+  disk.sizeBytes = 10;
+  store.setTree(NAME, 1);
+  store.setSize(NAME, 10);
+  await clock.advance(100);
+  await settled();
+  await clock.advance(100);
+  expect(await measured).toBe(10);
+  expect(store.find(NAME)?.sizeBytes).toBe(10);
+});

@@ -44,7 +44,9 @@ export async function readLines(
       if (line < first) from = to;
       if (end > 0 && ++line % LINES_A_TURN === 0) await setImmediate();
     }
-    kept.push(data.subarray(from, Math.min(to, from + Math.max(MAX_BYTES - bytes, 0))));
+    const part = data.subarray(from, Math.min(to, from + Math.max(MAX_BYTES - bytes, 0)));
+    // A copy, because a view would keep the whole chunk.
+    if (part.length > 0) kept.push(Buffer.from(part));
     bytes += to - from;
     more = to < data.length;
     if (more) break;

@@ -103,6 +103,16 @@ describe("refuses", () => {
     ["a broken pax header", makeTar([{ name: "p", type: "x", content: "99 path=x\n" }, { name: "a" }])],
     ["a pax header without end", makeTar([{ name: "p", type: "x", content: "9 path=xy" }, { name: "a" }])],
     ["a huge pax header", makeTar([{ name: "p", type: "x", size: 8_000_000_000 }])],
+    [
+      "much before an entry, also with global headers between",
+      makeTar([
+        ...Array.from({ length: 3 }, (_, index) => [
+          pax({ [`key${index}`]: "x".repeat(500_000) }),
+          pax({}, "g"),
+        ]).flat(),
+        { name: "a" },
+      ]),
+    ],
     ["a size that is not a number", makeTar([pax({ size: "many" }), { name: "a" }])],
     ["a negative size", makeTar([pax({ size: "-5" }), { name: "a" }])],
   ])("%s", async (_, bytes) => {

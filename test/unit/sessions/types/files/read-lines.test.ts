@@ -1,6 +1,7 @@
 import { expect, test } from "vitest";
 import type { FileManager, PathRequest } from "../../../../../src/files/manager.ts";
 import { readLines } from "../../../../../src/sessions/types/files/read-lines.ts";
+import { keptBytes } from "../../../../support/kept-bytes.ts";
 
 const MIB = 1024 * 1024;
 
@@ -24,3 +25,25 @@ test.each([64 * 1024, 100_000, 512 * 1024])(
     expect(lines).toEqual({ text: "你".repeat(Math.floor(MIB / 3)), count: 1, more: true });
   },
 );
+
+test("what is skipped before the first line is not kept", async () => {
+  const chunks = 60;
+  let kept = 0;
+  const files = {
+    async *download() {
+      const before = await keptBytes();
+      for (let index = 0; index < chunks; index++) {
+        yield { type: "chunk", data: Buffer.alloc(512 * 1024, index === chunks - 1 ? "\n" : "x") };
+      }
+      kept = (await keptBytes()) - before;
+    },
+  };
+  const lines = await readLines(
+    files as unknown as FileManager,
+    {} as PathRequest,
+    { first: 1_000_000, limit: 10 },
+    AbortSignal.timeout(20_000),
+  );
+  expect(lines).toMatchObject({ text: "" });
+  expect(kept).toBeLessThan(5 * MIB);
+});
