@@ -542,6 +542,20 @@ export const KUBERNETES_DEFECTS: readonly Defect[] = [
     test: { file: PROCESS_TEST, title: "one of Berth's own commands is given up when it prints without end" },
   },
   {
+    name: "kubernetes: what a command of Berth's own prints byte by byte is put together up to a million times",
+    changes: [
+      {
+        file: PROCESS,
+        from: "        bytes += chunk.length + BYTES_PER_CHUNK;",
+        to: "        bytes += chunk.length;",
+      },
+    ],
+    test: {
+      file: PROCESS_TEST,
+      title: "of one of Berth's own commands only some thousands of tiny pieces are taken",
+    },
+  },
+  {
     name: "kubernetes: a list of pods with many variables fails, however often it is repeated",
     changes: [{ file: API, from: "if (limit > 1 && isTooLarge(error)) return undefined;", to: "" }],
     test: { file: API_TEST, title: "large objects are listed in smaller pages" },

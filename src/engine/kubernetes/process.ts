@@ -394,7 +394,10 @@ interface PlainOutcome {
 }
 
 const MAX_PLAIN_CHARS = 64 * 1024;
-/** Its connection is closed when it prints more than this: code in the sandbox may have replaced its shell. */
+/**
+ * Its connection is closed when it prints more than this, in bytes and chunks: code in the sandbox may have replaced its
+ * shell.
+ */
 const MAX_PLAIN_BYTES = 1 << 20;
 
 /** Runs one of Berth's own short commands in a pod, as root. */
@@ -414,7 +417,7 @@ export async function runPlain(
     { stdin: false, tty: false },
     {
       data: (stream, chunk) => {
-        bytes += chunk.length;
+        bytes += chunk.length + BYTES_PER_CHUNK;
         if (bytes > MAX_PLAIN_BYTES) resolve(undefined);
         else text[stream] = (text[stream] + chunk.toString("utf8")).slice(-MAX_PLAIN_CHARS);
       },

@@ -72,3 +72,17 @@ test("one of Berth's own commands is given up when it prints without end", async
   expect(status).toBeUndefined();
   expect(printed).toBeLessThan(1_000 * CHUNK.length);
 });
+
+test("of one of Berth's own commands only some thousands of tiny pieces are taken", async () => {
+  const pieces = 10_000;
+  const cluster = await serveApi(
+    (_, response) => void response.end("{}"),
+    (socket) => {
+      for (let i = 0; i < pieces; i++) send(socket, 1, Buffer.from("x"));
+      socket.close();
+    },
+  );
+  const { stdout } = await runPlain(await openApi(cluster), "pod", ["true"]);
+  expect(stdout.length).toBeGreaterThan(0);
+  expect(stdout.length).toBeLessThan(pieces);
+});
