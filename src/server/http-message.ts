@@ -43,6 +43,8 @@ export function queryBytes({ url = "" }: HttpRequest, name: string): Buffer {
     text.replace(/%([\da-f]{2})/gi, (_, hex: string) => String.fromCharCode(Number.parseInt(hex, 16)));
   const query = querystring.parse(url.slice(url.indexOf("?") + 1), "&", "=", {
     decodeURIComponent: toLatin1,
+    // No limit but that of the URL.
+    maxKeys: 0,
   });
   const [value = ""] = [query[name] ?? []].flat();
   return Buffer.from(value, "latin1");

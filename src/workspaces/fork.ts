@@ -60,8 +60,7 @@ export class WorkspaceFork {
     if (known?.state === "ACTIVE" && progress.subject === String(known.number))
       return workspaces.view(target);
     const from = workspaces.find(source);
-    const goes = known?.state === "DELETING" || known?.state === "FORKING";
-    if (known !== undefined && !goes) throw exists(target);
+    if (known !== undefined && !workspaces.isLeft(known)) throw exists(target);
     if (known !== undefined) await workspaces.finishDeletion(known, 0);
     const fork = store.insertFork(target, from.sizeBytes ?? 0, clock.wallMs(), ({ number }) =>
       progress.begin(String(number)),

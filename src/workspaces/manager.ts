@@ -102,9 +102,9 @@ export class WorkspaceManager {
           if (this.#stopped) return;
           const known = store.find(record);
           // A call may have finished it, and created another.
-          if (known?.number !== record.number || known.state === "ACTIVE") return;
+          if (known?.number !== record.number) return;
           if (known.state === "CREATING") await workspaces.make(known);
-          else await workspaces.finishDeletion(known, 0);
+          else if (workspaces.isLeft(known)) await workspaces.finishDeletion(known, 0);
         })
         .catch((error: unknown) => {
           const { workspaceId } = record;
@@ -296,7 +296,7 @@ export class WorkspaceManager {
           await quota.assertRoomFor(staged.sizeBytes, record, signal);
           await staged.merge(place);
         }
-        if (isNew) store.activate(record);
+        if (isNew) workspaces.activate(record);
         await incoming.settle();
         const { entryCount, sizeBytes } = staged;
         return { workspace: workspaces.view(record), entryCount, sizeBytes };

@@ -43,6 +43,8 @@ interface WorkspacesParts {
 export class Workspaces {
   readonly #parts: WorkspacesParts;
   readonly #locks = new KeyedLock();
+  /** Numbers of the new workspaces that running imports fill. */
+  readonly #importing = new Set<number>();
   /** Why the last attempt of a deletion failed, by key. */
   readonly #failedDeletions = new Map<string, string>();
 
@@ -86,25 +88,45 @@ export class Workspaces {
   async make(name: WorkspaceName): Promise<{ readonly record: WorkspaceRecord; readonly created: boolean }> {
     const record = await this.#begin(name);
     if (record.state === "ACTIVE") return { record, created: false };
-    this.#parts.store.activate(name);
+    this.activate(record);
     return { record: { ...record, state: "ACTIVE" }, created: true };
+  }
+
+  /** Records that a new workspace is complete. Call with its lock held. */
+  activate(record: WorkspaceRecord): void {
+    this.#parts.store.activate(record);
+    this.#importing.delete(record.number);
+  }
+
+  /**
+   * Whether a workspace has to be removed before another one gets its name: it is being deleted, or a fork or an import
+   * that failed or was interrupted has left it. Call with its lock held, which a fork holds until its end.
+   */
+  isLeft({ number, state }: WorkspaceRecord): boolean {
+    return (
+      state === "DELETING" || state === "FORKING" || (state === "IMPORTING" && !this.#importing.has(number))
+    );
   }
 
   /**
    * Like {@link make}, but a new workspace is in IMPORTING, so that it is not found, until somebody activates it. Without
-   * that, {@link giveUp} or the next start removes it.
+   * that, {@link giveUp} removes it. What that cannot remove {@link isLeft}.
    */
   async makeForImport(name: WorkspaceName): Promise<WorkspaceRecord> {
-    // If another import is creating it, it stays, whether that import succeeds or not.
-    if (this.#parts.store.find(name)?.state === "IMPORTING") return (await this.make(name)).record;
     const record = await this.#begin(name);
     if (record.state === "ACTIVE") return record;
+    if (record.state === "IMPORTING") {
+      // Another import is creating it. It stays, whether that import succeeds or not.
+      this.activate(record);
+      return { ...record, state: "ACTIVE" };
+    }
     try {
       this.#parts.store.setImporting(name);
     } catch (error) {
       await this.finishDeletion(record, 0);
       throw error;
     }
+    this.#importing.add(record.number);
     return { ...record, state: "IMPORTING" };
   }
 
@@ -113,7 +135,7 @@ export class Workspaces {
     const { store, storage, mounts, clock } = this.#parts;
     let known = store.find(name);
     if (known?.state === "ACTIVE") return this.findWhole(name);
-    if (known?.state === "DELETING" || known?.state === "FORKING") {
+    if (known !== undefined && this.isLeft(known)) {
       await this.finishDeletion(known, 0);
       known = undefined;
     }
@@ -131,6 +153,7 @@ export class Workspaces {
 
   /** Removes a workspace that {@link makeForImport} created, if nobody has activated it. Call with its lock held. */
   async giveUp({ number, ...name }: WorkspaceRecord): Promise<void> {
+    this.#importing.delete(number);
     const now = this.#parts.store.find(name);
     if (now?.number === number && now.state === "IMPORTING") await this.finishDeletion(now, 0);
   }

@@ -20,6 +20,14 @@ const RANGES = "src/engine/kubernetes/network/policies.ts";
 /** Those of the Kubernetes engine. */
 export const KUBERNETES_DEFECTS: readonly Defect[] = [
   {
+    name: "in a pod, variables that a shell would change need a PATH with env in it",
+    changes: [{ file: "src/engine/kubernetes/scripts.ts", from: "[ ! -x /usr/bin/env ] ||", to: "true ||" }],
+    test: {
+      file: "test/integration/engine/kubernetes/spawn-script.test.ts",
+      title: "in dash, variables that a shell would change reach a process whose PATH has no programs",
+    },
+  },
+  {
     name: "an API server whose name cannot be looked up ends the service in the words of the system",
     changes: [
       {

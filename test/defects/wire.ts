@@ -431,6 +431,14 @@ export const WIRE_DEFECTS: readonly Defect[] = [
     },
   },
   {
+    name: "the message of a GET is empty behind a thousand other names",
+    changes: [{ file: "src/server/http-message.ts", from: "    maxKeys: 0,\n", to: "" }],
+    test: {
+      file: "test/integration/server/get.test.ts",
+      title: "keeps every byte of a message that is not base64, and refuses JSON that is not UTF-8",
+    },
+  },
+  {
     name: "gRPC-Web as text is refused without a word, and logged as a call that succeeded",
     changes: [
       {

@@ -45,6 +45,20 @@ export const WORKSPACE_DEFECTS: readonly Defect[] = [
     },
   },
   {
+    name: "what a failed import could not remove becomes the content of a new workspace",
+    changes: [
+      {
+        file: "src/workspaces/workspaces.ts",
+        from: '(state === "IMPORTING" && !this.#importing.has(number))',
+        to: "number < 0",
+      },
+    ],
+    test: {
+      file: IMPORTS,
+      title: "what a failed import could not remove is removed before its workspace is created again",
+    },
+  },
+  {
     name: "a data directory that is a symbolic link has no workspaces",
     changes: [
       {

@@ -51,7 +51,7 @@ const CLUSTER_VARIABLES = [
 /**
  * Looks up the program as the user, reports `<start>S<pid>;` and executes it, or reports `<start>X<code>;` with the
  * exit code of a shell that cannot run it. $1: the nonce; $2: how many of the remaining arguments are `env` and the
- * variables that only `env` can set.
+ * variables that only `env` can set. The program's PATH need not contain `env`.
  */
 const BECOME = `BERTHZ_C=127
 F() {
@@ -69,6 +69,7 @@ P() {
   return 1
 }
 BERTHZ_N=$1 BERTHZ_S=$2; shift 2
+[ "$BERTHZ_S" = 0 ] || [ ! -x /usr/bin/env ] || { shift; set -- /usr/bin/env "$@"; }
 BERTHZ_A=; for BERTHZ_A do [ "$BERTHZ_S" -gt 0 ] || break; BERTHZ_S=$((BERTHZ_S-1)); done
 P "$BERTHZ_A" || { printf '%sX%s;' "$BERTHZ_N" $BERTHZ_C; exit 0; }
 unset OLDPWD SHLVL

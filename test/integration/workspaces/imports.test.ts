@@ -112,6 +112,46 @@ test("of two imports into a new workspace, one succeeds whatever the other does"
   expect(await readdir(place)).toEqual(["other"]);
 });
 
+test("what a failed import could not remove is removed before its workspace is created again", async () => {
+  const directory = await newDirectory();
+  const { workspaces, forks, close, log } = await openWorkspaces(directory);
+  onTestFinished(close);
+  const options = { replace: false, signal: never };
+  const hash = createHash("sha256").update(NAME.workspaceId).digest("hex");
+  const trash = path.join(directory, "workspaces", ".trash");
+  const fail = async () => {
+    const obstructed = async () => {
+      // As if a part of the files was in place.
+      await writeFile(path.join(directory, "workspaces", hash, "part"), "");
+      await rm(trash, { recursive: true });
+      await writeFile(trash, "");
+    };
+    const failed = workspaces.import(NAME, broken(obstructed), options);
+    await expect(failed).rejects.toMatchObject({ reason: "CANCELED" });
+    await rm(trash);
+    await mkdir(trash);
+  };
+  const content = async () => readdir((await workspaces.get(NAME, { measure: false, signal: never })).path);
+  await fail();
+  expect(log.lines.map(({ message }) => message)).toContain(
+    "a workspace that an import created could not be removed",
+  );
+  expect(await workspaces.create(NAME)).toMatchObject({ created: true });
+  expect(await content()).toEqual([]);
+
+  await workspaces.cleanup(NAME, { force: true, graceMs: 0, requestId: "" });
+  await fail();
+  await workspaces.import(NAME, Readable.from([makeTar([{ name: "whole" }])]), options);
+  expect(await content()).toEqual(["whole"]);
+
+  await workspaces.cleanup(NAME, { force: true, graceMs: 0, requestId: "" });
+  await fail();
+  const source = { owner: OWNER, workspaceId: "source" };
+  await workspaces.create(source);
+  await forks.fork(source, NAME, { signal: never });
+  expect(await content()).toEqual([]);
+});
+
 test("an import that the end of the service interrupts leaves no workspace, and no part of its files", async () => {
   const directory = await newDirectory();
   const first = await openWorkspaces(directory);
