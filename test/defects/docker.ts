@@ -480,4 +480,84 @@ export const DOCKER_DEFECTS: readonly Defect[] = [
       row: "TOO_MANY_OPERATIONS",
     },
   },
+  {
+    name: "answers of Docker are read at any length",
+    changes: [{ file: "src/engine/docker/daemon.ts", from: "  limitAnswers(docker.modem);\n", to: "" }],
+    test: {
+      file: "test/unit/engine/docker/answers.test.ts",
+      title: "%s is not read any further than its limit",
+      row: "an error",
+    },
+  },
+  {
+    name: "a line of Docker is searched again with every part that arrives",
+    changes: [
+      {
+        file: "src/engine/docker/answers.ts",
+        from: '(typeof chunk === "string" ? chunk : decoder.write(chunk)).split("\\n");',
+        to: '(rest + (typeof chunk === "string" ? chunk : decoder.write(chunk))).split("\\n");\n    rest = "";',
+      },
+    ],
+    test: {
+      file: "test/unit/engine/docker/answers.test.ts",
+      title: "a long line costs about as much as the same bytes in many lines",
+    },
+  },
+  {
+    name: "a line of Docker is kept at any length",
+    changes: [
+      {
+        file: "src/engine/docker/answers.ts",
+        from: "if (rest.length > MAX_LINE_CHARS)",
+        to: "if (rest === undefined)",
+      },
+    ],
+    test: { file: "test/unit/engine/docker/answers.test.ts", title: "a line that never ends is not kept" },
+  },
+  {
+    name: "every answer about a container may be as long as an image makes it",
+    changes: [
+      {
+        file: "src/engine/docker/images.ts",
+        from: "if (description.length > MAX_DESCRIPTION_BYTES)",
+        to: "if (description === undefined)",
+      },
+    ],
+    test: { file: "test/integration/engine/docker/images.test.ts", title: "%s", row: "a long label" },
+  },
+  {
+    name: "an image may have any number of volumes",
+    changes: [
+      { file: "src/engine/docker/images.ts", from: "if (entries > MAX_ENTRIES)", to: "if (entries < 0)" },
+    ],
+    test: { file: "test/integration/engine/docker/images.test.ts", title: "%s", row: "many volumes" },
+  },
+  {
+    name: "names that others give an image keep everybody from it",
+    changes: [
+      {
+        file: "src/engine/docker/images.ts",
+        from: 'text.replace(/"Repo(Tags|Digests)":\\[[^\\]]*\\]/g, \'"Repo$1":[]\')',
+        to: "text",
+      },
+    ],
+    test: {
+      file: "test/unit/engine/docker/answers.test.ts",
+      title: "names that others gave an image do not count among its settings",
+    },
+  },
+  {
+    name: "a container is made of another image than the one that was checked",
+    changes: [
+      {
+        file: "src/engine/docker/container-config.ts",
+        from: "Image: facts.imageId,",
+        to: "Image: spec.image,",
+      },
+    ],
+    test: {
+      file: "test/integration/engine/docker/images.test.ts",
+      title: "a container is made of the image that was checked, whatever its name means by then",
+    },
+  },
 ];
