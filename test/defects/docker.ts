@@ -560,4 +560,28 @@ export const DOCKER_DEFECTS: readonly Defect[] = [
       title: "a container is made of the image that was checked, whatever its name means by then",
     },
   },
+  {
+    name: "what a container prints before it is ready is searched for every frame",
+    changes: [
+      {
+        file: "src/engine/docker/setup.ts",
+        from: '    text[stream] += chunk.toString("utf8");\n',
+        to: '    text[stream] = (text[stream] + chunk.toString("utf8")).slice(-MAX_REPORT_CHARS);\n    if (printed(SETUP_MARKERS.ready)) resolve({ owner: owner(), printed: text.stdout });\n',
+      },
+    ],
+    test: {
+      file: "test/unit/engine/docker/setup.test.ts",
+      title: "a shell that prints single bytes costs little more than to take them out of their frames",
+    },
+  },
+  {
+    name: "a container may print without end before it is ready",
+    changes: [
+      { file: "src/engine/docker/setup.ts", from: "if (bytes > MAX_PRINTED_BYTES)", to: "if (bytes < 0)" },
+    ],
+    test: {
+      file: "test/unit/engine/docker/setup.test.ts",
+      title: "a shell that prints without end is not waited for",
+    },
+  },
 ];
