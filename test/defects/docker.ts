@@ -584,4 +584,42 @@ export const DOCKER_DEFECTS: readonly Defect[] = [
       title: "a shell that prints without end is not waited for",
     },
   },
+  {
+    name: "a create that has succeeded fails because its mounts cannot be unstaged",
+    changes: [
+      {
+        file: "src/engine/docker/mounts.ts",
+        from: "        failure = error;\n        this.#released.push(target);\n",
+        to: "        throw error;\n",
+      },
+    ],
+    test: {
+      file: "test/integration/engine/docker/mounts.test.ts",
+      title: "a mount that cannot be unstaged now fails nothing, and is unstaged later",
+    },
+  },
+  {
+    name: "a mount that could not be unstaged stays until the service ends",
+    changes: [
+      { file: "src/engine/docker/mounts.ts", from: "        this.#released.push(target);\n", to: "" },
+    ],
+    test: {
+      file: "test/integration/engine/docker/mounts.test.ts",
+      title: "a mount that cannot be unstaged now fails nothing, and is unstaged later",
+    },
+  },
+  {
+    name: "a mount for which there is no room now is refused as one that changed",
+    changes: [
+      {
+        file: "src/engine/docker/mounts.ts",
+        from: '    throwTemporary(error);\n    throw new BerthError(\n      "NOT_ALLOWED"',
+        to: '    throw new BerthError(\n      "NOT_ALLOWED"',
+      },
+    ],
+    test: {
+      file: "test/integration/engine/docker/mounts.test.ts",
+      title: "a mount for which the stage has no space is not taken for one that was not allowed",
+    },
+  },
 ];
