@@ -201,4 +201,19 @@ export const BUBBLEWRAP_DEFECTS: readonly Defect[] = [
       title: "the program around a terminal ends with its process, even if it is stopped",
     },
   },
+  {
+    name: "bubblewrap refuses a mount for lack of memory as one that changed",
+    changes: [
+      {
+        file: "src/engine/bubblewrap/mounts.ts",
+        from: "throw noRoom(error) ?? refused;",
+        to: "throw refused;",
+      },
+    ],
+    test: {
+      file: "test/unit/engine/bubblewrap/mounts.test.ts",
+      title: "a lack of room for a mount (%s) may be over soon",
+      row: "ENOMEM",
+    },
+  },
 ];
