@@ -523,14 +523,22 @@ export const DOCKER_DEFECTS: readonly Defect[] = [
         to: "if (description === undefined)",
       },
     ],
-    test: { file: "test/integration/engine/docker/images.test.ts", title: "%s", row: "a long label" },
+    test: {
+      file: "test/integration/engine/docker/images.test.ts",
+      title: "is refused before one exists: %s",
+      row: "a long label",
+    },
   },
   {
     name: "an image may have any number of volumes",
     changes: [
       { file: "src/engine/docker/images.ts", from: "if (entries > MAX_ENTRIES)", to: "if (entries < 0)" },
     ],
-    test: { file: "test/integration/engine/docker/images.test.ts", title: "%s", row: "many volumes" },
+    test: {
+      file: "test/integration/engine/docker/images.test.ts",
+      title: "is refused before one exists: %s",
+      row: "many volumes",
+    },
   },
   {
     name: "names that others give an image keep everybody from it",

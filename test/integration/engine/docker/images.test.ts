@@ -91,12 +91,12 @@ describe("a missing image", () => {
   });
 });
 
-describe("an image is refused before a container exists, because Docker would repeat its settings for each one:", () => {
+describe("what Docker would repeat for each container of an image", () => {
   test.each([
     ["a long label", { Labels: { long: "x".repeat(200 << 10) } }],
     ["a label that Berth does not read to its end", { Labels: { long: "x".repeat(3 << 20) } }],
     ["many volumes", { Volumes: Object.fromEntries(Array.from({ length: 257 }, (_, i) => [`/v${i}`, {}])) }],
-  ])("%s", async (_, settings) => {
+  ])("is refused before one exists: %s", async (_, settings) => {
     await using other = new TestRegistry(settings);
     image = `${await other.listen()}/berth-test/image:${++count}`;
     pulled.push(image);
