@@ -201,4 +201,69 @@ export const BUBBLEWRAP_DEFECTS: readonly Defect[] = [
       title: "the program around a terminal ends with its process, even if it is stopped",
     },
   },
+  {
+    name: "bubblewrap refuses a mount for lack of memory as one that changed",
+    changes: [
+      {
+        file: "src/engine/bubblewrap/mounts.ts",
+        from: "throw noRoom(error) ?? refused;",
+        to: "throw refused;",
+      },
+    ],
+    test: {
+      file: "test/unit/engine/bubblewrap/mounts.test.ts",
+      title: "a lack of room for a mount (%s) may be over soon",
+      row: "ENOMEM",
+    },
+  },
+  {
+    name: "half of a control group stays",
+    changes: [
+      {
+        file: "src/engine/bubblewrap/control-group.ts",
+        from: "    for (const directory of directories) removeEmpty(directory);\n",
+        to: "",
+      },
+    ],
+    test: {
+      file: "test/unit/engine/bubblewrap/control-group.test.ts",
+      title: "a group of %s that cannot be made leaves no directory",
+      row: "version 1",
+    },
+  },
+  {
+    name: "a kernel without room for a control group is taken for a failure of bubblewrap",
+    changes: [
+      {
+        file: "src/engine/bubblewrap/control-group.ts",
+        from: "if (!NO_ROOM.has(code)) throw error;",
+        to: 'if (code !== "") throw error;',
+      },
+    ],
+    test: {
+      file: "test/unit/engine/bubblewrap/control-group.test.ts",
+      title: "a kernel without room for a group (%s) may have some soon",
+      row: "ENOSPC",
+    },
+  },
+  {
+    name: "a control group that cannot be made is an internal error",
+    changes: [
+      {
+        file: "src/engine/bubblewrap/engine.ts",
+        from: "    let group: ControlGroup | undefined;\n",
+        to: "    let group: ControlGroup | undefined = groups.create(ref, spec.resources);\n",
+      },
+      {
+        file: "src/engine/bubblewrap/engine.ts",
+        from: "      group = groups.create(ref, spec.resources);\n",
+        to: "",
+      },
+    ],
+    test: {
+      file: "test/integration/engine/bubblewrap/groups.test.ts",
+      title: "a control group that cannot be made because of %s fails its create with a reason",
+      row: "EROFS",
+    },
+  },
 ];

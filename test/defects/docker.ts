@@ -480,4 +480,154 @@ export const DOCKER_DEFECTS: readonly Defect[] = [
       row: "TOO_MANY_OPERATIONS",
     },
   },
+  {
+    name: "answers of Docker are read at any length",
+    changes: [{ file: "src/engine/docker/daemon.ts", from: "  limitAnswers(docker.modem);\n", to: "" }],
+    test: {
+      file: "test/unit/engine/docker/answers.test.ts",
+      title: "%s is not read any further than its limit",
+      row: "an error",
+    },
+  },
+  {
+    name: "a line of Docker is searched again with every part that arrives",
+    changes: [
+      {
+        file: "src/engine/docker/answers.ts",
+        from: '(typeof chunk === "string" ? chunk : decoder.write(chunk)).split("\\n");',
+        to: '(rest + (typeof chunk === "string" ? chunk : decoder.write(chunk))).split("\\n");\n    rest = "";',
+      },
+    ],
+    test: {
+      file: "test/unit/engine/docker/answers.test.ts",
+      title: "a long line costs about as much as the same bytes in many lines",
+    },
+  },
+  {
+    name: "a line of Docker is kept at any length",
+    changes: [
+      {
+        file: "src/engine/docker/answers.ts",
+        from: "if (rest.length > MAX_LINE_CHARS)",
+        to: "if (rest === undefined)",
+      },
+    ],
+    test: { file: "test/unit/engine/docker/answers.test.ts", title: "a line that never ends is not kept" },
+  },
+  {
+    name: "every answer about a container may be as long as an image makes it",
+    changes: [
+      {
+        file: "src/engine/docker/images.ts",
+        from: "if (description.length > MAX_DESCRIPTION_BYTES)",
+        to: "if (description === undefined)",
+      },
+    ],
+    test: {
+      file: "test/integration/engine/docker/images.test.ts",
+      title: "is refused before one exists: %s",
+      row: "a long label",
+    },
+  },
+  {
+    name: "an image may have any number of volumes",
+    changes: [
+      { file: "src/engine/docker/images.ts", from: "if (entries > MAX_ENTRIES)", to: "if (entries < 0)" },
+    ],
+    test: {
+      file: "test/integration/engine/docker/images.test.ts",
+      title: "is refused before one exists: %s",
+      row: "many volumes",
+    },
+  },
+  {
+    name: "names that others give an image keep everybody from it",
+    changes: [
+      {
+        file: "src/engine/docker/images.ts",
+        from: 'text.replace(/"Repo(Tags|Digests)":\\[[^\\]]*\\]/g, \'"Repo$1":[]\')',
+        to: "text",
+      },
+    ],
+    test: {
+      file: "test/unit/engine/docker/answers.test.ts",
+      title: "names that others gave an image do not count among its settings",
+    },
+  },
+  {
+    name: "a container is made of another image than the one that was checked",
+    changes: [
+      {
+        file: "src/engine/docker/container-config.ts",
+        from: "Image: facts.imageId,",
+        to: "Image: spec.image,",
+      },
+    ],
+    test: {
+      file: "test/integration/engine/docker/images.test.ts",
+      title: "a container is made of the image that was checked, whatever its name means by then",
+    },
+  },
+  {
+    name: "what a container prints before it is ready is searched for every frame",
+    changes: [
+      {
+        file: "src/engine/docker/setup.ts",
+        from: '    text[stream] += chunk.toString("utf8");\n',
+        to: '    text[stream] = (text[stream] + chunk.toString("utf8")).slice(-MAX_REPORT_CHARS);\n    if (printed(SETUP_MARKERS.ready)) resolve({ owner: owner(), printed: text.stdout });\n',
+      },
+    ],
+    test: {
+      file: "test/unit/engine/docker/setup.test.ts",
+      title: "a shell that prints single bytes costs little more than to take them out of their frames",
+    },
+  },
+  {
+    name: "a container may print without end before it is ready",
+    changes: [
+      { file: "src/engine/docker/setup.ts", from: "if (bytes > MAX_PRINTED_BYTES)", to: "if (bytes < 0)" },
+    ],
+    test: {
+      file: "test/unit/engine/docker/setup.test.ts",
+      title: "a shell that prints without end is not waited for",
+    },
+  },
+  {
+    name: "a create that has succeeded fails because its mounts cannot be unstaged",
+    changes: [
+      {
+        file: "src/engine/docker/mounts.ts",
+        from: "        failure = error;\n        this.#released.push(target);\n",
+        to: "        throw error;\n",
+      },
+    ],
+    test: {
+      file: "test/integration/engine/docker/mounts.test.ts",
+      title: "a mount that cannot be unstaged now fails nothing, and is unstaged later",
+    },
+  },
+  {
+    name: "a mount that could not be unstaged stays until the service ends",
+    changes: [
+      { file: "src/engine/docker/mounts.ts", from: "        this.#released.push(target);\n", to: "" },
+    ],
+    test: {
+      file: "test/integration/engine/docker/mounts.test.ts",
+      title: "a mount that cannot be unstaged now fails nothing, and is unstaged later",
+    },
+  },
+  {
+    name: "a mount for which there is no room now is refused as one that changed",
+    changes: [
+      {
+        file: "src/engine/docker/mounts.ts",
+        from: '    throwTemporary(error);\n    throw new BerthError(\n      "NOT_ALLOWED"',
+        to: '    throw new BerthError(\n      "NOT_ALLOWED"',
+      },
+    ],
+    test: {
+      file: "test/integration/engine/docker/mounts.test.ts",
+      title: "a mount for which the stage has no space is not taken for one that was not allowed",
+    },
+  },
 ];

@@ -281,6 +281,28 @@ export const SECURITY_CASES: Readonly<Record<string, readonly SecurityCase[]>> =
       "what transcripts hold together is not bounded",
     ),
     hostile(
+      "an image or a registry that makes Docker's answers long",
+      [
+        at("integration/engine/docker/images.test.ts", "is refused before one exists: %s"),
+        at("unit/engine/docker/answers.test.ts", "%s is not read any further than its limit"),
+      ],
+      "every answer about a container may be as long as an image makes it",
+      "an image may have any number of volumes",
+      "answers of Docker are read at any length",
+    ),
+    hostile(
+      "a shell of an image that prints without end, a byte at a time, while its sandbox starts",
+      [
+        at(
+          "unit/engine/docker/setup.test.ts",
+          "a shell that prints single bytes costs little more than to take them out of their frames",
+        ),
+        at("unit/engine/docker/setup.test.ts", "a shell that prints without end is not waited for"),
+      ],
+      "what a container prints before it is ready is searched for every frame",
+      "a container may print without end before it is ready",
+    ),
+    hostile(
       "a flood of measurements of what sandboxes use",
       [
         at(

@@ -1,10 +1,9 @@
-import { chownSync } from "node:fs";
 import path from "node:path";
 import { makeDirectories } from "../../base/make-directories.ts";
 import { readCount, writeGroupFile } from "../outside/cgroup.ts";
 import type { EngineUsage, Resources } from "../port.ts";
 import type { ControlGroup, ControlGroups } from "./control-group.ts";
-import { OWN_PROCESSES, removeGroup, usageInside } from "./control-group.ts";
+import { makeGroup, OWN_PROCESSES, removeGroup, usageInside } from "./control-group.ts";
 import type { Identity } from "./sandbox-user.ts";
 
 const PERIOD_US = 100_000;
@@ -56,16 +55,8 @@ export class CgroupsV1 implements ControlGroups {
   }
 
   create(name: string, resources: Resources): ControlGroup {
-    const dirs = new Map<string, string>();
-    for (const [controller, home] of this.#homes) {
-      const dir = path.join(home, name);
-      makeDirectories(dir);
-      dirs.set(controller, dir);
-    }
-    const group = new GroupV1(dirs);
-    for (const file of group.joinFiles) chownSync(file, this.#identity.uid, this.#identity.gid);
-    group.set(resources);
-    return group;
+    const dirs = new Map([...this.#homes].map(([controller, home]) => [controller, path.join(home, name)]));
+    return makeGroup(new GroupV1(dirs), [...dirs.values()], this.#identity, resources);
   }
 }
 

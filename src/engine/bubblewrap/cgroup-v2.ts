@@ -5,7 +5,7 @@ import { readCount, readGroupFile, writeGroupFile } from "../outside/cgroup.ts";
 import { readText } from "../outside/host-process.ts";
 import type { EngineUsage, Resources } from "../port.ts";
 import type { ControlGroup, ControlGroups, GroupLimits } from "./control-group.ts";
-import { OWN_PROCESSES, removeGroup, usageInside } from "./control-group.ts";
+import { makeGroup, OWN_PROCESSES, removeGroup, usageInside } from "./control-group.ts";
 import type { Identity } from "./sandbox-user.ts";
 
 const PERIOD_US = 100_000;
@@ -55,11 +55,7 @@ export class CgroupsV2 implements ControlGroups {
 
   create(name: string, resources: Resources): ControlGroup {
     const dir = path.join(this.#home, name);
-    makeDirectories(dir);
-    const group = new GroupV2(dir);
-    for (const file of group.joinFiles) chownSync(file, this.#identity.uid, this.#identity.gid);
-    group.set(resources);
-    return group;
+    return makeGroup(new GroupV2(dir), [dir], this.#identity, resources);
   }
 }
 

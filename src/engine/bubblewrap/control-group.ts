@@ -1,7 +1,12 @@
+import { chownSync, rmdirSync } from "node:fs";
 import { rmdir } from "node:fs/promises";
 import { setTimeout as sleep } from "node:timers/promises";
+import { BerthError } from "../../base/errors.ts";
+import { makeDirectories } from "../../base/make-directories.ts";
+import { codeOf } from "../../base/system-errors.ts";
 import { groupUsage } from "../outside/cgroup.ts";
 import type { EngineUsage, Resources } from "../port.ts";
+import type { Identity } from "./sandbox-user.ts";
 
 /** What the service can limit with control groups on this machine. */
 export interface GroupLimits {
@@ -20,6 +25,7 @@ export interface ControlGroups {
   readonly homes: readonly string[];
   /** {@link ControlGroup.joinFiles} of the group for the host's processes that serve sandboxes. */
   readonly attendants: readonly string[];
+  /** @throws as {@link makeGroup} */
   create(name: string, resources: Resources): ControlGroup;
 }
 
@@ -56,6 +62,44 @@ export const NO_CONTROL_GROUPS: ControlGroups = {
     async remove() {},
   }),
 };
+
+/** The kernel allows a number of groups in all, and below each of them, and keeps removed ones that have page cache. */
+const NO_ROOM = new Set(["EAGAIN", "ENOMEM", "ENOSPC"]);
+
+/**
+ * Makes the directories of a group, with limits and open to the sandboxes' host user. Leaves none on failure.
+ * @throws `TOO_MANY_OPERATIONS` if the kernel has no room for it; the system's other errors.
+ */
+export function makeGroup(
+  group: ControlGroup,
+  directories: readonly string[],
+  { uid, gid }: Identity,
+  resources: Resources,
+): ControlGroup {
+  try {
+    for (const directory of directories) makeDirectories(directory);
+    for (const file of group.joinFiles) chownSync(file, uid, gid);
+    group.set(resources);
+    return group;
+  } catch (error) {
+    for (const directory of directories) removeEmpty(directory);
+    const code = codeOf(error) ?? "";
+    if (!NO_ROOM.has(code)) throw error;
+    throw new BerthError(
+      "TOO_MANY_OPERATIONS",
+      `The kernel has no room for the control group of another sandbox now (${code}). Delete sandboxes, or try again later.`,
+      { cause: error, retryAfterMs: 1000 },
+    );
+  }
+}
+
+function removeEmpty(directory: string): void {
+  try {
+    rmdirSync(directory);
+  } catch {
+    // It was not made.
+  }
+}
 
 /** The outer bwrap: a host process that counts in its sandbox's group. */
 export const OWN_PROCESSES = 1;

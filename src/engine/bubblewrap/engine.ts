@@ -23,6 +23,7 @@ import {
   type SpawnRequest,
   startSignal,
 } from "../port.ts";
+import type { ControlGroup } from "./control-group.ts";
 import { type StartPlan, startSandbox } from "./create.ts";
 import { terminated, translateError } from "./errors.ts";
 import { requireCapabilities } from "./info.ts";
@@ -256,18 +257,19 @@ export class BubblewrapEngine implements Engine {
       ...{ state: "running", isolation: setup.info.isolation },
     };
     const { groups, system, etc, filterFiles, stage, identity, keepers, reports } = setup;
-    const group = groups.create(ref, spec.resources);
-    const plan: StartPlan = {
-      ...{ spec, description, group, mounts, system, etc, stage, identity, reports },
-      ...{ launcher: keepers, attendants: groups.attendants, filterFile: filterFiles?.program },
-      readyMs: this.#options.readyMs ?? READY_MS,
-    };
+    let group: ControlGroup | undefined;
     let sandbox: BubblewrapSandbox;
     try {
+      group = groups.create(ref, spec.resources);
+      const plan: StartPlan = {
+        ...{ spec, description, group, mounts, system, etc, stage, identity, reports },
+        ...{ launcher: keepers, attendants: groups.attendants, filterFile: filterFiles?.program },
+        readyMs: this.#options.readyMs ?? READY_MS,
+      };
       const closing = this.#closing.signal;
       sandbox = await startSandbox(plan, signal ? AbortSignal.any([signal, closing]) : closing);
     } catch (error) {
-      await group.remove().catch((cause: unknown) => {
+      await group?.remove().catch((cause: unknown) => {
         this.#options.logger.warn({ err: cause }, "could not remove the control group of a failed create");
       });
       throw translateError(error, "starting a sandbox");

@@ -1,5 +1,21 @@
 import { BerthError } from "../../base/errors.ts";
-import { tooManyFiles } from "../../base/system-errors.ts";
+import { codeOf, tooManyFiles } from "../../base/system-errors.ts";
+
+const SHORTAGES = new Set(["EAGAIN", "ENOMEM", "ENFILE"]);
+
+/**
+ * The error of what failed for a lack of files, processes or memory, which may be over soon. Undefined: it failed for
+ * another reason.
+ */
+export function noRoom(error: unknown): BerthError | undefined {
+  const code = codeOf(error) ?? "";
+  if (!SHORTAGES.has(code)) return tooManyFiles(error);
+  return new BerthError(
+    "TOO_MANY_OPERATIONS",
+    `The service's machine has no room for more now (${code}). Try again, or raise the service's limits of processes and open files.`,
+    { cause: error, retryAfterMs: 1000 },
+  );
+}
 
 /** Converts any failure of the engine to an error of the port. `doing` completes "failed while …". */
 export function translateError(error: unknown, doing: string): BerthError {
@@ -9,7 +25,7 @@ export function translateError(error: unknown, doing: string): BerthError {
       cause: error,
     });
   }
-  const known = tooManyFiles(error);
+  const known = noRoom(error);
   if (known !== undefined) return known;
   const { code } = (error ?? {}) as NodeJS.ErrnoException;
   switch (code) {
@@ -25,14 +41,6 @@ export function translateError(error: unknown, doing: string): BerthError {
         {
           cause: error,
         },
-      );
-    case "EAGAIN":
-    case "ENOMEM":
-    case "ENFILE":
-      return new BerthError(
-        "TOO_MANY_OPERATIONS",
-        `The service's machine has no room for more now (${code}). Try again, or raise the service's limits of processes and open files.`,
-        { cause: error, retryAfterMs: 1000 },
       );
     default:
       return new BerthError(

@@ -2,9 +2,9 @@ import { closeSync, constants, openSync, readlinkSync } from "node:fs";
 import { chown } from "node:fs/promises";
 import path from "node:path";
 import { BerthError } from "../../base/errors.ts";
-import { tooManyFiles } from "../../base/system-errors.ts";
 import { checkMounts, O_PATH } from "../mounts.ts";
 import type { EngineMount } from "../port.ts";
+import { noRoom } from "./errors.ts";
 import type { Identity } from "./sandbox-user.ts";
 
 /** An open directory of the host, to mount in a sandbox. Its owner must close it. */
@@ -19,7 +19,7 @@ export interface OpenMount {
 /**
  * Checks mounts and opens their directories. From then on the directories are those that were checked, even if
  * something else takes their paths (docs/engines/docker.md).
- * @throws `NOT_ALLOWED`.
+ * @throws `NOT_ALLOWED`, `TOO_MANY_OPERATIONS`.
  */
 export async function openMounts(
   mounts: readonly EngineMount[],
@@ -44,7 +44,7 @@ export async function openMounts(
       "A host path could not be mounted: it changed while it was being mounted, or may not be given to the sandbox's user.",
       { cause: error },
     );
-    throw tooManyFiles(error) ?? refused;
+    throw noRoom(error) ?? refused;
   }
 }
 

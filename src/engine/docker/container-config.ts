@@ -19,6 +19,8 @@ const OPEN_FILES = 16_384;
 export interface ContainerFacts {
   readonly name: string;
   readonly labels: SandboxLabels;
+  /** The image that was checked, by its id: its name may mean another one by now. */
+  readonly imageId: string;
   /** The environment of the image, as `NAME=value`. */
   readonly imageEnv: readonly string[];
   /** The spec's mounts, with checked sources. */
@@ -49,7 +51,7 @@ export function containerConfig(spec: EngineSandboxSpec, facts: ContainerFacts):
   const openFiles = Math.min(OPEN_FILES, facts.openFilesLimit ?? OPEN_FILES);
   return {
     name: facts.name,
-    Image: spec.image,
+    Image: facts.imageId,
     Entrypoint: setupCommand({
       setsHome: setsHome(facts.imageEnv) || setsHome(env),
       workingDir: spec.workingDir,

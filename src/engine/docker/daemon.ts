@@ -2,12 +2,12 @@ import { readFileSync } from "node:fs";
 import { Agent as HttpAgent } from "node:http";
 import { Agent as HttpsAgent } from "node:https";
 import path from "node:path";
-import { StringDecoder } from "node:string_decoder";
 import { inspect } from "node:util";
 import Docker, { type DockerOptions } from "dockerode";
 import { abortError, BerthError, throwIfAborted } from "../../base/errors.ts";
 import { isDockerHost } from "../docker-host.ts";
 import type { OutputStream } from "../port.ts";
+import { limitAnswers } from "./answers.ts";
 import { NoAnswerError, translateError } from "./errors.ts";
 
 /** Where the daemon of this machine listens by default. */
@@ -112,7 +112,9 @@ export class Daemon {
  */
 function connect(options: DockerOptions & { readonly agent: HttpAgent }): Docker {
   Object.defineProperty(options.agent, inspect.custom, { value: () => "Agent" });
-  return new Docker(options);
+  const docker = new Docker(options);
+  limitAnswers(docker.modem);
+  return docker;
 }
 
 /** Reads the files that Docker's environment variables name, as Docker's command line does. */
@@ -163,18 +165,6 @@ export class Demux {
       this.#onData(this.#header[0] === 2 ? "stderr" : "stdout", payload);
     }
   }
-}
-
-/** Parses a stream of JSON values, one per line, which is how Docker sends progress and events. */
-export async function* jsonLines<T>(stream: AsyncIterable<Buffer | string>): AsyncGenerator<T> {
-  const decoder = new StringDecoder("utf8");
-  let rest = "";
-  for await (const chunk of stream) {
-    const lines = (rest + (typeof chunk === "string" ? chunk : decoder.write(chunk))).split("\n");
-    rest = lines.pop() ?? "";
-    for (const line of lines) if (line.trim() !== "") yield JSON.parse(line) as T;
-  }
-  if (rest.trim() !== "") yield JSON.parse(rest) as T;
 }
 
 function hostOfEnvironment(): string | undefined {

@@ -221,6 +221,7 @@ export class DockerEngine implements Engine {
     const facts = {
       name,
       labels,
+      imageId: image.id,
       imageEnv: image.env,
       network: await this.#network(spec.network, signal),
       openFilesLimit: await daemonOpenFilesLimit(this.#daemon.socketPath),

@@ -6,6 +6,11 @@ export class NoAnswerError extends Error {
   override readonly name = "NoAnswerError";
 }
 
+/** Why a call failed that Docker answered with more than Berth reads. */
+export class LongAnswerError extends Error {
+  override readonly name = "LongAnswerError";
+}
+
 interface DaemonAnswer {
   readonly statusCode: number;
   readonly text: string;
@@ -21,6 +26,12 @@ export function translateError(error: unknown, doing: string, signal?: AbortSign
   if (error instanceof NoAnswerError) {
     return unavailable(
       `Docker did not answer in time while ${doing}. Check whether dockerd is overloaded or hangs.`,
+      error,
+    );
+  }
+  if (error instanceof LongAnswerError) {
+    return unavailable(
+      `Docker's answer was longer than Berth reads while ${doing}: ${error.message}.`,
       error,
     );
   }
@@ -89,10 +100,8 @@ function connectionError(error: unknown, doing: string): BerthError {
 /** The daemon's status and text, if the driver's error is an answer of the daemon. */
 function daemonAnswer(error: unknown): DaemonAnswer | undefined {
   if (typeof error !== "object" || error === null || !("statusCode" in error)) return undefined;
-  const { statusCode, json, message } = error as { statusCode: number; json?: unknown; message?: string };
-  const text =
-    typeof json === "object" && json !== null && "message" in json ? String(json.message) : (message ?? "");
-  return { statusCode, text };
+  const { statusCode, message } = error as { statusCode: number; message?: string };
+  return { statusCode, text: message ?? "" };
 }
 
 /** The daemon's answer behind a translated error, if there was one. */
@@ -103,6 +112,11 @@ export function answerTo(error: unknown): DaemonAnswer | undefined {
 /** Whether a translated error is that of a call that Docker did not answer in time. */
 export function hadNoAnswer(error: unknown): boolean {
   return error instanceof BerthError && error.cause instanceof NoAnswerError;
+}
+
+/** Whether a translated error is that of a call that Docker answered with more than Berth reads. */
+export function hadLongAnswer(error: unknown): boolean {
+  return error instanceof BerthError && error.cause instanceof LongAnswerError;
 }
 
 /** A message from Docker, without the host's paths, and short enough for an error message. */

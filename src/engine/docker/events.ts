@@ -1,8 +1,8 @@
 import { BerthError } from "../../base/errors.ts";
 import type { EngineEvent, EngineSandboxEnd } from "../port.ts";
+import { jsonLines } from "./answers.ts";
 import { INSTANCE_LABEL, parseLabels } from "./container-config.ts";
 import type { Daemon } from "./daemon.ts";
-import { jsonLines } from "./daemon.ts";
 import { translateError } from "./errors.ts";
 
 interface DaemonEvent {

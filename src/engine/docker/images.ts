@@ -1,11 +1,21 @@
 import type { Readable } from "node:stream";
-import type { ImageInspectOptions } from "dockerode";
+import { promisify } from "node:util";
+import type Docker from "dockerode";
+import type { ImageInspectInfo } from "dockerode";
 import { untilAborted } from "../../base/async.ts";
 import { abortError, BerthError, canceled, hasReason } from "../../base/errors.ts";
 import type { Logger } from "../../base/logger.ts";
 import type { EnsureImageOptions, PullProgress } from "../port.ts";
-import { type CallOptions, type Daemon, jsonLines } from "./daemon.ts";
-import { answerTo, daemonWords, NoAnswerError } from "./errors.ts";
+import { jsonLines, readText } from "./answers.ts";
+import type { CallOptions, Daemon } from "./daemon.ts";
+import {
+  answerTo,
+  daemonWords,
+  hadLongAnswer,
+  LongAnswerError,
+  NoAnswerError,
+  translateError,
+} from "./errors.ts";
 
 /** Valid image names. They contain nothing that could redirect a request. */
 const REFERENCE =
@@ -14,8 +24,19 @@ const REFERENCE =
 /** How long the last answer about an image is reused: a create first ensures the image, and then asks for its facts. */
 const RECENT_MS = 1_000;
 
+/**
+ * How long the description of an image may be, and how many labels, volumes and ports together it may have. Docker
+ * repeats these in its answers about each container of the image, and in their events.
+ */
+const MAX_DESCRIPTION_BYTES = 128 * 1024;
+const MAX_ENTRIES = 256;
+/** The description with the image's names. */
+const MAX_NAMED_BYTES = 2 << 20;
+
 /** What sandboxes need to know about an image. */
 interface ImageFacts {
+  /** Always means this image, unlike its name. */
+  readonly id: string;
   /** Its `USER`; empty: root. */
   readonly user: string;
   /** Its environment, as `NAME=value`. */
@@ -55,16 +76,14 @@ export class Images {
     try {
       const found = await this.#daemon.call(
         "looking up an image",
-        (docker, abortSignal) => {
-          const request: ImageInspectOptions & { abortSignal: AbortSignal } = { abortSignal };
-          return docker.getImage(image).inspect(request);
-        },
+        (docker, abortSignal) => inspectImage(docker, image, abortSignal),
         options,
       );
-      const facts = { user: found.Config?.User ?? "", env: found.Config?.Env ?? [] };
+      const facts = { id: found.Id, user: found.Config?.User ?? "", env: found.Config?.Env ?? [] };
       this.#recent = { image, facts, at: performance.now() };
       return facts;
     } catch (error) {
+      if (hadLongAnswer(error)) throw unwieldy(image, error);
       switch (answerTo(error)?.statusCode) {
         case 400:
           throw noImageName(image, error);
@@ -133,6 +152,39 @@ export class Images {
   }
 }
 
+/** @throws `LongAnswerError` for an image that exceeds the limits. */
+async function inspectImage(
+  docker: Docker,
+  image: string,
+  abortSignal: AbortSignal,
+): Promise<ImageInspectInfo> {
+  const dial = promisify(docker.modem.dial.bind(docker.modem));
+  const response = await dial({
+    path: `/images/${image}/json`,
+    method: "GET",
+    isStream: true,
+    abortSignal,
+    statusCodes: { 200: true },
+  });
+  const text = await readText(response as Readable, MAX_NAMED_BYTES);
+  // Containers do not repeat the names, and whoever may pull the image can add some.
+  const description = text.replace(/"Repo(Tags|Digests)":\[[^\]]*\]/g, '"Repo$1":[]');
+  if (description.length > MAX_DESCRIPTION_BYTES) throw new LongAnswerError("the description is too long");
+  const found: ImageInspectInfo = JSON.parse(description);
+  const { Labels, Volumes, ExposedPorts } = found.Config ?? {};
+  const entries = Object.keys({ ...Labels, ...Volumes, ...ExposedPorts }).length;
+  if (entries > MAX_ENTRIES) throw new LongAnswerError(`there are ${entries} labels, volumes and ports`);
+  return found;
+}
+
+function unwieldy(image: string, cause: unknown): BerthError {
+  return new BerthError(
+    "INVALID_ARGUMENT",
+    `spec.image: the image "${image}" has too many settings for a sandbox. At most ${MAX_ENTRIES} labels, volumes and ports together are allowed, and ${MAX_DESCRIPTION_BYTES / 1024} KiB in all.`,
+    { metadata: { field: "spec.image" }, cause },
+  );
+}
+
 function noImageName(image: string, cause?: unknown): BerthError {
   return new BerthError(
     "INVALID_ARGUMENT",
@@ -193,9 +245,11 @@ async function pullImage(
     }
     if (stop.signal.aborted) throw stop.signal.reason;
     report(layers.progress());
-  } catch (error) {
-    if (stop.signal.reason instanceof NoAnswerError) throw unreachable(image, error);
+  } catch (cause) {
+    if (stop.signal.reason instanceof NoAnswerError) throw unreachable(image, cause);
     if (signal.aborted) throw abortError(signal);
+    const error = translateError(cause, "pulling an image");
+    if (hadLongAnswer(error)) throw refused(image, "the answer is too long", error);
     const answer = answerTo(error);
     throw answer ? refused(image, answer.text, error) : error;
   } finally {

@@ -30,7 +30,7 @@ const INERT = "inert";
 /** Mounts whose sources stay the directories that were checked, until they are released. */
 interface StagedMounts {
   readonly mounts: readonly HostMount[];
-  /** Call this once the container runs, or will never run. Idempotent. */
+  /** Call this once the container runs, or will never run. Idempotent. Never rejects. */
   release(): Promise<void>;
 }
 
@@ -45,6 +45,8 @@ export class MountStage {
   #dir: Promise<string | undefined> | undefined;
   #inert: Promise<string | undefined> | undefined;
   #count = 0;
+  /** Staged mounts that are released and not unmounted yet. */
+  readonly #released: string[] = [];
   readonly #logger: Logger;
 
   constructor(logger: Logger) {
@@ -57,7 +59,8 @@ export class MountStage {
     if (dir === undefined || mounts.length === 0) return { mounts, release: async () => {} };
     const staged: HostMount[] = [];
     const release = async () => {
-      for (const { hostPath } of staged.splice(0)) await unbind(hostPath);
+      this.#released.push(...staged.splice(0).map(({ hostPath }) => hostPath));
+      await this.#unmountReleased();
     };
     try {
       for (const mount of mounts) {
@@ -70,6 +73,21 @@ export class MountStage {
       throw error;
     }
     return { mounts: [...staged], release };
+  }
+
+  /** What cannot be unmounted, for instance for lack of processes, is left to the next release. */
+  async #unmountReleased(): Promise<void> {
+    let failure: unknown;
+    for (const target of this.#released.splice(0)) {
+      try {
+        await unbind(target);
+      } catch (error) {
+        failure = error;
+        this.#released.push(target);
+      }
+    }
+    if (failure === undefined) return;
+    this.#logger.warn({ err: failure }, "a staged mount cannot be unmounted now; Berth unmounts it later");
   }
 
   /**
@@ -97,7 +115,7 @@ export class MountStage {
     return this.#dir;
   }
 
-  /** Removes the stage's directory, which is empty once every mount is released. */
+  /** Removes the stage's directory, with what could not be unmounted before. */
   async close(): Promise<void> {
     const dir = await this.#dir?.catch(() => undefined);
     if (dir !== undefined) await clear(dir).catch(() => {});
@@ -183,7 +201,10 @@ async function sharesMountsWithDaemon(): Promise<boolean> {
   }
 }
 
-/** Binds `source`, a real path that must still lead to the checked directory. */
+/**
+ * Binds `source`, a real path that must still lead to the checked directory.
+ * @throws `NOT_ALLOWED`, `TOO_MANY_OPERATIONS`
+ */
 async function bind(source: string, target: string): Promise<void> {
   let handle: FileHandle | undefined;
   try {
@@ -194,12 +215,12 @@ async function bind(source: string, target: string): Promise<void> {
     await run("mount", ["-n", "-c", "-o", "bind,nosuid,nodev", "/proc/self/fd/3", target], handle.fd);
   } catch (error) {
     await rmdir(target).catch(() => {});
-    const refused = new BerthError(
+    throwTemporary(error);
+    throw new BerthError(
       "NOT_ALLOWED",
       "A host path could not be mounted: it changed while it was being mounted.",
       { cause: error },
     );
-    throw tooManyFiles(error) ?? refused;
   } finally {
     await handle?.close();
   }
@@ -208,13 +229,15 @@ async function bind(source: string, target: string): Promise<void> {
 async function unbind(target: string): Promise<void> {
   // A lazy unmount: the daemon may have it open.
   await run("umount", ["-n", "-c", "-l", target]).catch(() => {});
-  await rmdir(target);
+  await rmdir(target).catch((error: unknown) => {
+    if (codeOf(error) !== "ENOENT") throw error;
+  });
 }
 
 async function clear(dir: string): Promise<void> {
   const targets = await readdir(dir).catch(() => undefined);
   if (targets === undefined) return;
-  for (const target of targets) await unbind(path.join(dir, target));
+  for (const target of targets) await unbind(path.join(dir, target)).catch(() => {});
   await rmdir(dir);
 }
 

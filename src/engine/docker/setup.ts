@@ -6,6 +6,10 @@ import { START_ZYGOTE } from "./zygote-script.ts";
 
 /** How much output of a container to keep until it is ready. */
 const MAX_REPORT_CHARS = 2048;
+/** How much a container may print until it is ready, in Docker's frames. The script prints a few lines. */
+const MAX_PRINTED_BYTES = 64 * 1024;
+
+const NEEDS_SHELL = "The image needs a working /bin/sh";
 
 /** What a container reports when it is ready. */
 export interface SetupReport {
@@ -17,7 +21,7 @@ export interface SetupReport {
 
 /**
  * Reads the output of a container's main process, from before its start until it reports that it is ready. Fails with
- * what the process printed if it ends before that or does not report in time.
+ * what the process printed if it ends before that, prints too much or does not report in time.
  */
 export function setupDone(output: Duplex, timeoutMs: number): Promise<SetupReport> {
   const { promise, resolve, reject } = Promise.withResolvers<SetupReport>();
@@ -26,20 +30,30 @@ export function setupDone(output: Duplex, timeoutMs: number): Promise<SetupRepor
   const owner = () => new RegExp(`^${SETUP_MARKERS.owner}(.*)$`, "m").exec(text.stdout)?.[1] ?? "";
   const report = () => `${text.stderr}\n${text.stdout.replace(/^berth-.*$/gm, "")}`.trim();
   const demux = new Demux((stream, chunk) => {
-    text[stream] = (text[stream] + chunk.toString("utf8")).slice(-MAX_REPORT_CHARS);
-    if (printed(SETUP_MARKERS.ready)) resolve({ owner: owner(), printed: text.stdout });
+    text[stream] += chunk.toString("utf8");
   });
   const timer = setTimeout(
     () => reject(startFailed(`it was not ready within ${timeoutMs / 1000} s`, report())),
     timeoutMs,
   );
-  output.on("data", (chunk: Buffer) => demux.push(chunk));
+  let bytes = 0;
+  output.on("data", (chunk: Buffer) => {
+    demux.push(chunk);
+    // Not for each frame, of which a shell that prints single bytes makes thousands per chunk.
+    if (printed(SETUP_MARKERS.ready)) resolve({ owner: owner(), printed: text.stdout });
+    for (const stream of ["stdout", "stderr"] as const) text[stream] = text[stream].slice(-MAX_REPORT_CHARS);
+    bytes += chunk.length;
+    if (bytes > MAX_PRINTED_BYTES) {
+      reject(startFailed(`it printed too much. ${NEEDS_SHELL}`, report()));
+      output.destroy();
+    }
+  });
   output.once("error", () => {});
   output.once("close", () => {
     if (printed(SETUP_MARKERS.unknownUser))
       reject(invalidArgument("spec.user", "the image has no such user or group"));
     else if (printed(SETUP_MARKERS.badWorkingDir)) reject(invalidArgument("spec.working_dir", report()));
-    else reject(startFailed("its main process ended at once. The image needs a working /bin/sh", report()));
+    else reject(startFailed(`its main process ended at once. ${NEEDS_SHELL}`, report()));
   });
   return promise.finally(() => clearTimeout(timer));
 }

@@ -1,12 +1,12 @@
 import { afterAll, beforeEach, describe, expect, test } from "vitest";
 import type { BerthError } from "../../../../src/base/errors.ts";
 import type { PullProgress } from "../../../../src/engine/port.ts";
-import { docker } from "../../../support/docker.ts";
+import { containersOf, docker } from "../../../support/docker.ts";
 import { TEST_IMAGE } from "../../../support/images.ts";
 import { TestRegistry } from "./registry.ts";
 import { failure, spec, useEngine } from "./support.ts";
 
-const { engine } = useEngine();
+const { engine, instance } = useEngine();
 /** Gives up on what never comes, and so perhaps on what a busy machine is late with. */
 const { engine: impatient } = useEngine({ timeouts: { registryMs: 2_000, pullStallMs: 1_500 } });
 let registry: TestRegistry;
@@ -91,6 +91,29 @@ describe("a missing image", () => {
   });
 });
 
+describe("what Docker would repeat for each container of an image", () => {
+  test.each([
+    ["a long label", { Labels: { long: "x".repeat(200 << 10) } }],
+    ["a label that Berth does not read to its end", { Labels: { long: "x".repeat(3 << 20) } }],
+    ["many volumes", { Volumes: Object.fromEntries(Array.from({ length: 257 }, (_, i) => [`/v${i}`, {}])) }],
+  ])("is refused before one exists: %s", async (_, settings) => {
+    await using other = new TestRegistry(settings);
+    image = `${await other.listen()}/berth-test/image:${++count}`;
+    pulled.push(image);
+    await engine.ensureImage(image, {});
+    const error = await failure(engine.create(spec({ image })), "INVALID_ARGUMENT");
+    expect(error.message).toMatch(/too many settings.*256 labels/);
+    expect(error.metadata).toEqual({ field: "spec.image" });
+    expect(await containersOf(instance)).toEqual([]);
+  });
+});
+
+test("a container is made of the image that was checked, whatever its name means by then", async () => {
+  const { Id } = await docker.getImage(TEST_IMAGE).inspect();
+  const { ref } = await engine.create(spec());
+  expect((await docker.getContainer(ref).inspect()).Config.Image).toBe(Id);
+});
+
 describe("an unavailable image is IMAGE_UNAVAILABLE, with what to do:", () => {
   async function expectUnavailable(name: string, words: RegExp, by = engine): Promise<BerthError> {
     const error = await failure(by.ensureImage(name, {}), "IMAGE_UNAVAILABLE");
@@ -102,6 +125,12 @@ describe("an unavailable image is IMAGE_UNAVAILABLE, with what to do:", () => {
   test("the registry does not have it", async () => {
     registry.behaviour = "unknown image";
     await expectUnavailable(image, /does not exist there, or needs a login.*docker pull/);
+  });
+
+  test("the registry says why at length", async () => {
+    registry.behaviour = "talks";
+    const error = await expectUnavailable(image, /answer is too long.*docker pull/);
+    expect(error.cause).toMatchObject({ cause: { name: "LongAnswerError" } });
   });
 
   test("nobody listens at the registry's address", async () => {

@@ -138,6 +138,39 @@ test("what warm containers need for mounts is made later if there were no descri
   expect(await make()).toBe("made");
 });
 
+test("a mount for which the stage has no space is not taken for one that was not allowed", async () => {
+  const stage = useStage();
+  const { mounts, release } = await stage.stage([mount(data)]);
+  await release();
+  const dir = path.dirname(mounts[0]?.hostPath ?? "");
+  execFileSync("mount", ["-t", "tmpfs", "-o", "nr_inodes=1", "tmpfs", dir]);
+  try {
+    await failure(stage.stage([mount(data)]), "TOO_MANY_OPERATIONS");
+  } finally {
+    execFileSync("umount", [dir]);
+  }
+});
+
+test("a mount that cannot be unstaged now fails nothing, and is unstaged later", async () => {
+  const warn = vi.fn();
+  const stage = useStage({ ...silent, warn });
+  const before = stagedMounts();
+  const staged = await stage.stage([mount(data), mount(allowed)]);
+  const end = takeDescriptors(0);
+  const released = await staged.release().then(
+    () => "released",
+    (error) => error,
+  );
+  end();
+  expect(released).toBe("released");
+  expect(stagedMounts()).toHaveLength(before.length + 2);
+  expect(warn.mock.calls).toEqual([
+    [{ err: expect.any(Error) }, expect.stringContaining("Berth unmounts it later")],
+  ]);
+  await (await stage.stage([mount(data)])).release();
+  expect(stagedMounts()).toEqual(before);
+});
+
 test("that mounts cannot be pinned is logged once, with what to do", async () => {
   const warn = vi.fn();
   const stage = useStage({ ...silent, warn });

@@ -17,6 +17,8 @@ export type Behaviour =
   | "stalls"
   /** Answers nothing at all. */
   | "silent"
+  /** Fails with an error of 3 MiB. */
+  | "talks"
   | "unknown image";
 
 /** An image registry on this machine that has one image under every name. */
@@ -30,7 +32,8 @@ export class TestRegistry implements AsyncDisposable {
   readonly #layer: string;
   readonly #server = createServer((request, response) => this.#answer(request.url ?? "", response));
 
-  constructor() {
+  /** @param settings of its image, in addition to its user. */
+  constructor(settings: object = {}) {
     const tar = layer();
     this.#layer = this.#add(gzipSync(tar));
     const config = this.#add(
@@ -38,7 +41,7 @@ export class TestRegistry implements AsyncDisposable {
         JSON.stringify({
           architecture: process.arch === "arm64" ? "arm64" : "amd64",
           os: "linux",
-          config: { User: "someone" },
+          config: { User: "someone", ...settings },
           rootfs: { type: "layers", diff_ids: [digest(tar)] },
         }),
       ),
@@ -75,6 +78,8 @@ export class TestRegistry implements AsyncDisposable {
     response.setHeader("Docker-Distribution-Api-Version", "registry/2.0");
     if (url === "/v2/") {
       response.end("{}");
+    } else if (this.behaviour === "talks") {
+      response.writeHead(404).end("no ".repeat(1 << 20));
     } else if (url.includes("/manifests/") && this.behaviour !== "unknown image") {
       response.setHeader("Content-Type", "application/vnd.docker.distribution.manifest.v2+json");
       response.setHeader("Docker-Content-Digest", digest(this.#manifest));
