@@ -203,8 +203,8 @@ export class SessionHandler implements ServiceImpl<typeof SessionService> {
     const workerId = fromWireWorker(request.workerId);
     const types = distinct("resource_types", request.resourceTypes);
     const key = requestKey(context, request);
-    return this.#parts.requests.run(key, context.signal, async () => {
-      const results = await this.#parts.sessions.refresh(ownerOf(context), workerId, types);
+    return this.#parts.requests.run(key, context.signal, async (signal) => {
+      const results = await this.#parts.sessions.refresh(ownerOf(context), workerId, types, signal);
       return { results: results.map((result) => toWireResult(result, this.#failureOf(context))) };
     });
   }

@@ -14,7 +14,14 @@ import { checkSecrets, customNameOf, parseConfig, SessionCreator } from "./creat
 import { SessionEnder } from "./end.ts";
 import { SessionExecutor, type SessionUse } from "./execute.ts";
 import { SessionPlaces } from "./places.ts";
-import { type OpenView, type SessionInit, type SessionPlace, SessionRecord, sessionLost } from "./record.ts";
+import {
+  MAX_CALLS,
+  type OpenView,
+  type SessionInit,
+  type SessionPlace,
+  SessionRecord,
+  sessionLost,
+} from "./record.ts";
 import { recoverSessions } from "./recover.ts";
 import { keyOf, type SessionKey, SessionRegistry } from "./registry.ts";
 import type { Reinitialized, RequestedSession, SessionResult, SessionView } from "./session.ts";
@@ -53,8 +60,8 @@ interface SessionManagerParts {
  * Creates, finds, uses, expires and ends sessions.
  *
  * Changes to a session (create, reinitialize, destroy, expiry) hold the lock of its owner, worker and type, also during
- * the backend's initialize and cleanup. No other session waits for that. Calls take the lock only to find the session
- * and to join its queue. A temporary session is known only to its call.
+ * the backend's initialize and cleanup. No other session waits for that, and only a limited number of calls do. Calls
+ * take the lock only to find the session and to join its queue. A temporary session is known only to its call.
  */
 export class SessionManager {
   readonly #settings: SessionManagerSettings;
@@ -162,8 +169,7 @@ export class SessionManager {
     timeoutMs?: number,
   ): Promise<T> {
     this.#assertOpen();
-    const found = await this.#locked(key, async () => {
-      throwIfAborted(signal);
+    const found = await this.#locked(key, signal, async () => {
       const record = this.#live(key);
       return record && { record, call: record.calls.begin() };
     });
@@ -184,8 +190,7 @@ export class SessionManager {
   async openView(key: SessionKey, signal: AbortSignal): Promise<ViewedSession> {
     this.#assertOpen();
     const type = this.#catalog.type("resource_type", key.resourceType);
-    const { record, opened, call } = await this.#locked(key, async () => {
-      throwIfAborted(signal);
+    const { record, opened, call } = await this.#locked(key, signal, async () => {
       const record = this.#live(key);
       if (record === undefined) throw noSession(key);
       if (this.#lossOf(record) === undefined && record.backend?.alive)
@@ -208,8 +213,13 @@ export class SessionManager {
    * Restarts the TTL of sessions and the idle time of their sandboxes. @param types empty: all types that the worker
    * has.
    */
-  async refresh(owner: string, workerId: string, types: readonly string[]): Promise<SessionResult[]> {
-    return this.#each(owner, workerId, types, async (key) => {
+  async refresh(
+    owner: string,
+    workerId: string,
+    types: readonly string[],
+    signal: AbortSignal,
+  ): Promise<SessionResult[]> {
+    return this.#each(owner, workerId, types, signal, async (key) => {
       const record = this.#live(key);
       if (record === undefined || this.#lossOf(record) !== undefined)
         return { resourceType: key.resourceType, status: "NOT_FOUND" };
@@ -234,8 +244,7 @@ export class SessionManager {
     const type = this.#catalog.type("resource_type", key.resourceType);
     if (config !== undefined) parseConfig(type, config);
     checkSecrets(type, secrets);
-    return this.#locked(key, async () => {
-      throwIfAborted(signal);
+    return this.#locked(key, signal, async () => {
       const old = this.#live(key);
       const { place, init } = old ?? {};
       const asked: RequestedSession = {
@@ -270,14 +279,17 @@ export class SessionManager {
     return { items: items.map((record) => record.view()), next };
   }
 
-  /** Ends sessions, and returns when they are gone. @param types empty: all types that the worker has. */
+  /**
+   * Ends sessions, and returns when they are gone. Continues when its caller leaves. @param types empty: all types that
+   * the worker has.
+   */
   async destroy(
     owner: string,
     workerId: string,
     types: readonly string[],
     graceMs = this.#settings.deleteGraceMs,
   ): Promise<SessionResult[]> {
-    return this.#each(owner, workerId, types, async (key) => {
+    return this.#each(owner, workerId, types, undefined, async (key) => {
       const record = this.#live(key);
       if (record === undefined) return { resourceType: key.resourceType, status: "NOT_FOUND" };
       const session = record.view();
@@ -307,8 +319,7 @@ export class SessionManager {
     const type = this.#catalog.type("resource_type", asked.resourceType);
     const key = { owner, workerId, resourceType: type.name };
     const init = this.#creator.init(key, type, asked, false);
-    return this.#locked(key, async () => {
-      throwIfAborted(signal);
+    return this.#locked(key, signal, async () => {
       const existing = this.#live(key);
       if (existing !== undefined && this.#lossOf(existing) === undefined) {
         this.#refresh(existing);
@@ -418,7 +429,7 @@ export class SessionManager {
   }
 
   async #expire(record: SessionRecord): Promise<void> {
-    await this.#locked(keyOf(record), async () => {
+    await this.#locks.run(SessionRegistry.lockOf(keyOf(record)), async () => {
       if (!record.expired || this.#registry.get(keyOf(record)) !== record) return;
       await this.#ender.end(record, 0, "expired");
     });
@@ -444,19 +455,27 @@ export class SessionManager {
     owner: string,
     workerId: string,
     types: readonly string[],
+    signal: AbortSignal | undefined,
     act: (key: SessionKey) => Promise<SessionResult>,
   ): Promise<SessionResult[]> {
     const asked = types.length > 0 ? types : this.#registry.typesOf(owner, workerId);
     return Promise.all(
       asked.map((resourceType) => {
         const key = { owner, workerId, resourceType };
-        return this.#locked(key, () => act(key));
+        return this.#locked(key, signal, () => act(key));
       }),
     );
   }
 
-  #locked<T>(key: SessionKey, action: () => Promise<T>): Promise<T> {
-    return this.#locks.run(SessionRegistry.lockOf(key), action);
+  /**
+   * Runs what a caller asked for while holding the lock of a key.
+   * @param signal ends the wait for the lock. Undefined: nothing does.
+   * @throws `TOO_MANY_OPERATIONS` if too many wait for it already.
+   */
+  #locked<T>(key: SessionKey, signal: AbortSignal | undefined, action: () => Promise<T>): Promise<T> {
+    const name = SessionRegistry.lockOf(key);
+    if (this.#locks.usersOf(name) > MAX_CALLS) throw tooManyWait(key);
+    return this.#locks.run(name, action, signal);
   }
 
   #assertOpen(): void {
@@ -469,6 +488,14 @@ function noSession({ workerId, resourceType }: SessionKey): BerthError {
     "SESSION_NOT_FOUND",
     `The worker ${JSON.stringify(workerId)} has no session of the type ${resourceType}, or it expired. Create one first.`,
     { metadata: { worker_id: workerId, resource_type: resourceType } },
+  );
+}
+
+function tooManyWait({ workerId, resourceType }: SessionKey): BerthError {
+  return new BerthError(
+    "TOO_MANY_OPERATIONS",
+    `${MAX_CALLS} calls already wait for the session of the worker ${JSON.stringify(workerId)} of the type ${resourceType} to start or end. Wait for one of them.`,
+    { metadata: { limit: String(MAX_CALLS) } },
   );
 }
 

@@ -872,7 +872,7 @@ export const SESSION_DEFECTS: readonly Defect[] = [
     changes: [
       {
         file: "src/sessions/tool-runner.ts",
-        from: "      await this.#sessions.refresh(owner, workerId, [type.name]);\n",
+        from: "      await this.#sessions.refresh(owner, workerId, [type.name], signal);\n",
         to: "",
       },
     ],
@@ -1444,6 +1444,35 @@ export const SESSION_DEFECTS: readonly Defect[] = [
       title: "labels a sandbox with what fits of its session's id: %s",
       row: "an emoji at the end",
     },
+  },
+  {
+    name: "calls whose callers left stay in the queue of their session",
+    changes: [{ file: "src/sessions/record.ts", from: "        leaveQueue();\n", to: "" }],
+    test: {
+      file: "test/unit/sessions/calls.test.ts",
+      title: "whose callers left the queue take no memory until their turn would have come",
+    },
+  },
+  {
+    name: "calls wait until a session has ended, although their callers have left",
+    changes: [
+      { file: MANAGER, from: "this.#locks.run(name, action, signal)", to: "this.#locks.run(name, action)" },
+    ],
+    test: {
+      file: "test/unit/sessions/manager.test.ts",
+      title: "waits for a running call, but a call that arrives meanwhile ends with its caller",
+    },
+  },
+  {
+    name: "any number of calls wait until a session has ended",
+    changes: [
+      {
+        file: MANAGER,
+        from: "    if (this.#locks.usersOf(name) > MAX_CALLS) throw tooManyWait(key);\n",
+        to: "",
+      },
+    ],
+    test: { file: "test/unit/sessions/manager.test.ts", title: "makes a limited number of calls wait" },
   },
   {
     name: "files:read keeps all that it skips",

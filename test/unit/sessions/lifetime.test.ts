@@ -77,12 +77,12 @@ describe("the time to live", () => {
     await bench.created("shell", { sandbox: { sandboxId }, ttlMs: 40_000 });
     for (let passed = 0; passed < 4; passed++) {
       await bench.clock.advance(25_000);
-      const [refreshed] = await bench.sessions.refresh(OWNER, WORKER, []);
+      const [refreshed] = await bench.sessions.refresh(OWNER, WORKER, [], never);
       expect(refreshed).toMatchObject({ status: "REFRESHED", session: { activeCalls: 0 } });
     }
     expect(bench.containers).toEqual([sandboxId]);
     await bench.clock.advance(40_000);
-    expect(await bench.sessions.refresh(OWNER, WORKER, ["shell"])).toEqual([
+    expect(await bench.sessions.refresh(OWNER, WORKER, ["shell"], never)).toEqual([
       { resourceType: "shell", status: "NOT_FOUND" },
     ]);
   });
@@ -105,7 +105,9 @@ describe("a sandbox that is lost", () => {
     const { sandboxId } = await bench.created("shell");
     await bench.sandboxes.delete({ owner: OWNER, sandboxId }, 0);
     expect(bench.listed).toEqual([]);
-    expect(await bench.sessions.refresh(OWNER, WORKER, ["shell"])).toMatchObject([{ status: "NOT_FOUND" }]);
+    expect(await bench.sessions.refresh(OWNER, WORKER, ["shell"], never)).toMatchObject([
+      { status: "NOT_FOUND" },
+    ]);
     const { report } = await bench.call({ tool: "shell:answer" });
     await expect(report).rejects.toMatchObject({ reason: "SESSION_LOST" });
     const { report: next } = await bench.call({ tool: "shell:answer" });

@@ -278,6 +278,46 @@ describe("destroy", () => {
     expect(meta.sessionId).not.toBe(sessionId);
   });
 
+  test("waits for a running call, but a call that arrives meanwhile ends with its caller", async () => {
+    const bench = await SessionBench.start();
+    await bench.created("shell");
+    await bench.wait("shell", "one");
+    const destroyed = bench.sessions.destroy(OWNER, WORKER, ["shell"]);
+    const caller = new AbortController();
+    const badParams = { tool: "shell:wait", params: { name: 7 } };
+    const calls = [
+      (await bench.call({ tool: "shell:answer" }, caller.signal)).report,
+      (await bench.call(badParams, caller.signal)).report,
+      bench.sessions.openView(keyOf("shell"), caller.signal),
+      bench.create(["shell"], {}, caller.signal),
+      bench.sessions.refresh(OWNER, WORKER, [], caller.signal),
+      bench.sessions.reinitialize(keyOf("shell"), { config: {}, secrets: undefined }, 0, caller.signal),
+    ].map((call) => call.catch(({ reason }) => reason));
+    caller.abort();
+    await settled();
+    const outcomes = Promise.race([Promise.all(calls), settled()]);
+    expect(await outcomes).toEqual(calls.map(() => "CANCELED"));
+    expect(await hasSettled(destroyed)).toBe(false);
+    bench.shell.call("one").finish();
+    expect(await destroyed).toMatchObject([{ status: "DESTROYED" }]);
+  });
+
+  test("makes a limited number of calls wait", async () => {
+    const bench = await SessionBench.start();
+    await bench.created("shell");
+    const held = gate();
+    bench.shell.cleaningUp = () => held.promise;
+    const destroyed = bench.sessions.destroy(OWNER, WORKER, ["shell"]);
+    const destroy = () => bench.sessions.destroy(OWNER, WORKER, ["shell"]);
+    const waiting = Array.from({ length: 1000 }, destroy);
+    const refused = await Promise.race([destroy().catch(({ reason }) => reason), settled()]);
+    expect(refused).toBe("TOO_MANY_OPERATIONS");
+    held.resolve();
+    expect(await destroyed).toMatchObject([{ status: "DESTROYED" }]);
+    for (const result of await Promise.all(waiting)) expect(result).toMatchObject([{ status: "NOT_FOUND" }]);
+    expect(await destroy()).toMatchObject([{ status: "NOT_FOUND" }]);
+  });
+
   test("reports a failed cleanup, and the session is gone anyway", async () => {
     const bench = await SessionBench.start();
     await bench.created("shell");
