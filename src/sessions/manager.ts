@@ -246,12 +246,12 @@ export class SessionManager {
     checkSecrets(type, secrets);
     return this.#locked(key, signal, async () => {
       const old = this.#live(key);
-      const { place, init } = old ?? {};
+      const init = old?.init;
       const asked: RequestedSession = {
         resourceType: type.name,
         config: config ?? init?.config,
         customName: customNameOf(config ?? {}) || (init?.customName ?? ""),
-        sandbox: place?.owned === false ? { sandboxId: place.sandbox.sandboxId } : undefined,
+        sandbox: init?.sandbox,
         workspaceId: init?.workspaceId ?? "",
         ttlMs: init?.ttlMs,
         secrets: secrets ?? init?.secrets,
@@ -260,7 +260,7 @@ export class SessionManager {
       if (old !== undefined) await this.#ender.end(old, graceMs ?? this.#settings.deleteGraceMs);
       const oldSessionId = old?.sessionId ?? "";
       try {
-        const record = await this.#make(next, asked.sandbox, signal);
+        const record = await this.#make(next, signal);
         return { oldSessionId, session: record.view() };
       } catch (failure) {
         return { oldSessionId, failure };
@@ -326,7 +326,7 @@ export class SessionManager {
         return { status: "EXISTS" as const, session: existing.view() };
       }
       if (existing !== undefined) await this.#ender.end(existing, 0);
-      const record = await this.#make(init, asked.sandbox, signal);
+      const record = await this.#make(init, signal);
       return { status: "CREATED" as const, session: record.view() };
     });
   }
@@ -347,7 +347,7 @@ export class SessionManager {
       secrets: undefined,
     };
     return this.#whileOpen(callerSignal, async (signal) => {
-      const record = await this.#make(this.#creator.init(key, type, asked, true), undefined, signal);
+      const record = await this.#make(this.#creator.init(key, type, asked, true), signal);
       const call = record.calls.begin();
       try {
         return await this.#executor.run(record, call, signal, work, timeoutMs);
@@ -376,13 +376,9 @@ export class SessionManager {
   }
 
   /** Creates a session. The caller holds the lock of its key, unless the session is temporary. */
-  async #make(
-    init: SessionInit,
-    sandbox: RequestedSession["sandbox"],
-    callerSignal: AbortSignal,
-  ): Promise<SessionRecord> {
+  async #make(init: SessionInit, callerSignal: AbortSignal): Promise<SessionRecord> {
     const record = this.#record(init);
-    this.#creator.reserve(record, sandbox);
+    this.#creator.reserve(record);
     if (!init.temporary) this.#registry.add(record);
     return this.#whileOpen(callerSignal, async (signal) => {
       try {

@@ -5,7 +5,7 @@ import { Turns } from "../base/turns.ts";
 import type { SandboxName } from "../sandboxes/manager.ts";
 import type { ServiceTime } from "../state/service-time.ts";
 import type { SessionBackend, SessionType } from "./backend.ts";
-import type { SessionNames, SessionSecrets, SessionState, SessionView } from "./session.ts";
+import type { RequestedSession, SessionNames, SessionSecrets, SessionState, SessionView } from "./session.ts";
 import type { LastUse, StoredSession } from "./store.ts";
 
 /** Calls on one session, running and waiting; and those that wait for it to start or end. */
@@ -21,6 +21,8 @@ export interface SessionInit extends SessionNames {
   /** As parsed by the type's schema. */
   readonly config: JsonObject;
   readonly customName: string;
+  /** The sandbox that its creator named. Undefined: one of its own. */
+  readonly sandbox: RequestedSession["sandbox"];
   /** Empty: none. */
   readonly workspaceId: string;
   readonly ttlMs: number;
@@ -124,7 +126,7 @@ export class SessionRecord {
   }
 
   view(): SessionView {
-    const { type, temporary: _, ...init } = this.init;
+    const { type, temporary: _, sandbox: __, ...init } = this.init;
     const { clock } = this.#parts;
     const leftMs = this.#expiresAt - clock.monotonicMs();
     return {

@@ -1305,8 +1305,8 @@ export const SESSION_DEFECTS: readonly Defect[] = [
     changes: [
       {
         file: "src/sessions/manager.ts",
-        from: "    this.#creator.reserve(record, sandbox);\n    if (!init.temporary)",
-        to: "    this.#creator.reserve(record, sandbox);\n    this.#places.release(record);\n    if (!init.temporary)",
+        from: "    this.#creator.reserve(record);\n    if (!init.temporary)",
+        to: "    this.#creator.reserve(record);\n    this.#places.release(record);\n    if (!init.temporary)",
       },
       {
         file: "src/sessions/create.ts",
@@ -1443,6 +1443,36 @@ export const SESSION_DEFECTS: readonly Defect[] = [
       file: "test/unit/sessions/manager.test.ts",
       title: "labels a sandbox with what fits of its session's id: %s",
       row: "an emoji at the end",
+    },
+  },
+  {
+    name: "a session that is reinitialized moves into a later sandbox than its creator named",
+    changes: [
+      {
+        file: MANAGER,
+        from: "        sandbox: init?.sandbox,\n",
+        to: "        sandbox: init?.sandbox && { sandboxId: init.sandbox.sandboxId },\n",
+      },
+    ],
+    test: {
+      file: "test/unit/sessions/manager.test.ts",
+      title: "of a session whose creator %s, in a later sandbox of the same name",
+      row: "named a generation is refused",
+    },
+  },
+  {
+    name: "a session that is reinitialized after a restart forgets the generation that its creator named",
+    changes: [
+      {
+        file: "src/sessions/recover.ts",
+        from: "(stored.sandbox ?? { sandboxId: stored.sandboxId })",
+        to: "{ sandboxId: stored.sandboxId }",
+      },
+    ],
+    test: {
+      file: "test/unit/sessions/manager.test.ts",
+      title: "of a session whose creator %s, in a later sandbox of the same name",
+      row: "named a generation is refused",
     },
   },
   {

@@ -387,6 +387,23 @@ describe("reinitialize", () => {
     expect(bench.shell.backends[0]?.cleanups).toEqual([false]);
   });
 
+  test.each([
+    ["named a generation is refused", true],
+    ["named none is used", false],
+  ])("of a session whose creator %s, in a later sandbox of the same name", async (_, isNamed) => {
+    const bench = await SessionBench.start();
+    const sandbox = { sandboxId: "mine" };
+    const { generation } = await bench.sandboxes.create(OWNER, {}, { ...sandbox, signal: never });
+    await bench.created("shell", { sandbox: isNamed ? { ...sandbox, generation } : sandbox });
+    await bench.restart();
+    await bench.sandboxes.delete({ owner: OWNER, ...sandbox }, 0);
+    await bench.sandboxes.create(OWNER, {}, { ...sandbox, signal: never });
+    const replaced = await reinitialize(bench);
+    if (isNamed) expect(replaced).toMatchObject({ failure: { reason: "SANDBOX_REPLACED" } });
+    else expect(replaced).toMatchObject({ session: sandbox });
+    expect(bench.listed).toHaveLength(isNamed ? 0 : 1);
+  });
+
   test("creates a session if there is none", async () => {
     const bench = await SessionBench.start();
     expect(await reinitialize(bench)).toMatchObject({ oldSessionId: "", session: { state: "ACTIVE" } });

@@ -1002,8 +1002,8 @@ class ReinitializeSessionRequest(_message.Message):
     def config(self) -> _struct_pb2.Struct:
         """The new settings; they replace all existing ones. Unset: the settings stay
         as they are. A custom_name in it replaces the old one. Everything else that
-        the session was created with (custom name, sandbox_id, workspace and TTL)
-        stays as it is; for secrets, see that field.
+        the session was created with (custom name, sandbox_id and generation,
+        workspace and TTL) stays as it is; for secrets, see that field.
         """
 
     @_builtins.property

@@ -976,8 +976,8 @@ export declare type ReinitializeSessionRequest = Message<"berth.v1.ReinitializeS
   /**
    * The new settings; they replace all existing ones. Unset: the settings stay
    * as they are. A custom_name in it replaces the old one. Everything else that
-   * the session was created with (custom name, sandbox_id, workspace and TTL)
-   * stays as it is; for secrets, see that field.
+   * the session was created with (custom name, sandbox_id and generation,
+   * workspace and TTL) stays as it is; for secrets, see that field.
    *
    * @generated from field: google.protobuf.Struct config = 4;
    */
