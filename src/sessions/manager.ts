@@ -419,9 +419,13 @@ export class SessionManager {
     return sessionLost(record, "its sandbox is gone");
   }
 
-  /** Keeps a session whose sandbox has ended, for its next call. */
+  /** Keeps a session whose sandbox has ended, without its backend, for its next call. */
   #lose(record: SessionRecord): void {
+    const ends = record.init.temporary || record.state === "DESTROYING";
+    if (ends || this.#closing.signal.aborted) return;
     for (const surplus of this.#registry.lose(record)) this.#ender.endLater(surplus);
+    const name = SessionRegistry.lockOf(keyOf(record));
+    this.#ender.track(this.#locks.run(name, () => this.#ender.dropBackend(record)));
   }
 
   async #expire(record: SessionRecord): Promise<void> {

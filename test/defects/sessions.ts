@@ -1476,6 +1476,20 @@ export const SESSION_DEFECTS: readonly Defect[] = [
     },
   },
   {
+    name: "a session whose sandbox has ended keeps its backend",
+    changes: [
+      {
+        file: MANAGER,
+        from: "    this.#ender.track(this.#locks.run(name, () => this.#ender.dropBackend(record)));\n",
+        to: "",
+      },
+    ],
+    test: {
+      file: "test/unit/sessions/lifetime.test.ts",
+      title: "ends the backends of its idle sessions at once: only their next calls are waited for",
+    },
+  },
+  {
     name: "calls whose callers left stay in the queue of their session",
     changes: [{ file: "src/sessions/record.ts", from: "        leaveQueue();\n", to: "" }],
     test: {

@@ -2,7 +2,7 @@ import { describe, expect, test } from "vitest";
 import { NO_OBSERVER } from "../../../src/sessions/tool-runner.ts";
 import { settled } from "../../support/manual-clock.ts";
 import { OWNER } from "../sandboxes/support.ts";
-import { never, requestOf, SessionBench, TTL_MS, WORKER } from "./support.ts";
+import { keyOf, never, requestOf, SessionBench, TTL_MS, WORKER } from "./support.ts";
 
 describe("the time to live", () => {
   test("ends a session that nobody uses, with its sandbox", async () => {
@@ -112,6 +112,22 @@ describe("a sandbox that is lost", () => {
     await expect(report).rejects.toMatchObject({ reason: "SESSION_LOST" });
     const { report: next } = await bench.call({ tool: "shell:answer" });
     expect((await next).meta.temporarySession).toBe(true);
+  });
+
+  test("ends the backends of its idle sessions at once: only their next calls are waited for", async () => {
+    const bench = await SessionBench.start();
+    const { sandboxId } = await bench.sandboxes.create(OWNER, {}, { signal: never });
+    await bench.create(["shell", "notebook"], { sandbox: { sandboxId } });
+    await bench.sandboxes.delete({ owner: OWNER, sandboxId }, 0);
+    await settled();
+    for (const type of [bench.shell, bench.notebook]) expect(type.backend.cleanups).toEqual([true]);
+    await expect(bench.sessions.openView(keyOf("shell"), never)).rejects.toMatchObject({
+      reason: "SESSION_LOST",
+    });
+    const { report } = await bench.call({ tool: "notebook:answer" });
+    await expect(report).rejects.toMatchObject({ reason: "SESSION_LOST" });
+    await settled();
+    for (const type of [bench.shell, bench.notebook]) expect(type.backend.cleanups).toEqual([true]);
   });
 
   test("under an idle session is replaced by a create", async () => {
