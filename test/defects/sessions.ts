@@ -606,8 +606,8 @@ export const SESSION_DEFECTS: readonly Defect[] = [
     changes: [
       {
         file: "src/sessions/types/vm/desktop.ts",
-        from: "unfinished.hold(this.#owner, drop, bytes)",
-        to: "unfinished.hold(this.#owner, drop, Math.min(bytes, 1))",
+        from: "memory.hold(this.#owner, drop, bytes)",
+        to: "memory.hold(this.#owner, drop, Math.min(bytes, 1))",
       },
     ],
     test: {
@@ -1487,6 +1487,34 @@ export const SESSION_DEFECTS: readonly Defect[] = [
     test: {
       file: "test/unit/sessions/lifetime.test.ts",
       title: "ends the backends of its idle sessions at once: only their next calls are waited for",
+    },
+  },
+  {
+    name: "what globs remember takes memory without a limit together",
+    changes: [
+      {
+        file: "src/sessions/types/files/glob.ts",
+        from: "    this.#hold(this.#forget, this.#cachedBytes);\n",
+        to: "    this.#hold(this.#forget, 1);\n",
+      },
+    ],
+    test: {
+      file: "test/unit/sessions/types/files/glob.test.ts",
+      title: "holds the states that names lead to, which others can drop, until it is disposed of",
+    },
+  },
+  {
+    name: "references of browsers take memory without a limit together",
+    changes: [
+      {
+        file: "src/sessions/types/browser/elements.ts",
+        from: "    this.#hold(this.clear, this.#bytes);\n",
+        to: "    this.#hold(this.clear, 1);\n",
+      },
+    ],
+    test: {
+      file: "test/unit/sessions/types/browser/tree.test.ts",
+      title: "references share memory, beyond which those of the owner with most are forgotten, oldest first",
     },
   },
   {
