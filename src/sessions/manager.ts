@@ -7,6 +7,7 @@ import { type Slice, type Sliced, WHOLE } from "../base/ordered-index.ts";
 import type { ProcessControl } from "../processes/control.ts";
 import type { SandboxManager, SandboxName } from "../sandboxes/manager.ts";
 import { TenantQuotas } from "../sandboxes/tenant-quotas.ts";
+import { NO_PROGRESS, type RequestProgress } from "../state/request-log.ts";
 import type { ServiceTime } from "../state/service-time.ts";
 import type { WriteBehind } from "../state/write-behind.ts";
 import type { SessionBackend } from "./backend.ts";
@@ -232,13 +233,15 @@ export class SessionManager {
    * Ends the worker's session of a type, if there is one, and creates another with the same custom name, workspace or
    * sandbox, and TTL.
    * A `config` or `secrets` that is undefined stays as it is. A custom name in the config replaces the old one.
-   * @throws `INVALID_ARGUMENT`, before it changes anything.
+   * @param progress of the request, which replaces no later session.
+   * @throws `INVALID_ARGUMENT`, `NO_SPACE`, before it changes anything.
    */
   async reinitialize(
     key: SessionKey,
     { config, secrets }: Pick<RequestedSession, "config" | "secrets">,
     graceMs: number | undefined,
     signal: AbortSignal,
+    progress: RequestProgress = NO_PROGRESS,
   ): Promise<Reinitialized> {
     this.#assertOpen();
     const type = this.#catalog.type("resource_type", key.resourceType);
@@ -246,6 +249,12 @@ export class SessionManager {
     checkSecrets(type, secrets);
     return this.#locked(key, signal, async () => {
       const old = this.#live(key);
+      const oldSessionId = old?.sessionId ?? "";
+      if (progress.subject !== undefined) {
+        const [endedId, madeId] = JSON.parse(progress.subject) as [string, string];
+        if (old?.sessionId === madeId) return { oldSessionId: endedId, session: old.view() };
+        if (oldSessionId !== endedId) return { oldSessionId: endedId, failure: interrupted(endedId) };
+      }
       const init = old?.init;
       const asked: RequestedSession = {
         resourceType: type.name,
@@ -257,8 +266,8 @@ export class SessionManager {
         secrets: secrets ?? init?.secrets,
       };
       const next = this.#creator.init(key, type, asked, false);
+      progress.begin(JSON.stringify([oldSessionId, next.sessionId]));
       if (old !== undefined) await this.#ender.end(old, graceMs ?? this.#settings.deleteGraceMs);
-      const oldSessionId = old?.sessionId ?? "";
       try {
         const record = await this.#make(next, signal);
         return { oldSessionId, session: record.view() };
@@ -280,21 +289,34 @@ export class SessionManager {
   }
 
   /**
-   * Ends sessions, and returns when they are gone. Continues when its caller leaves. @param types empty: all types that
-   * the worker has.
+   * Ends sessions, and returns when they are gone. Continues when its caller leaves.
+   * @param types empty: all types that the worker has.
+   * @param progress of the request, which ends no later session of a type.
    */
   async destroy(
     owner: string,
     workerId: string,
     types: readonly string[],
     graceMs = this.#settings.deleteGraceMs,
+    progress: RequestProgress = NO_PROGRESS,
   ): Promise<SessionResult[]> {
+    /** Of each type, the session that the request ends. */
+    const ended = new Map(JSON.parse(progress.subject ?? "[]") as [type: string, sessionId: string][]);
     return this.#each(owner, workerId, types, undefined, async (key) => {
+      const { resourceType } = key;
       const record = this.#live(key);
-      if (record === undefined) return { resourceType: key.resourceType, status: "NOT_FOUND" };
+      const sessionId = ended.get(resourceType) ?? record?.sessionId;
+      if (record === undefined || record.sessionId !== sessionId)
+        return { resourceType, status: "NOT_FOUND" };
+      ended.set(resourceType, sessionId);
+      try {
+        progress.begin(JSON.stringify([...ended]));
+      } catch {
+        // A session ends even if nothing can be stored.
+      }
       const session = record.view();
       const failure = await this.#ender.end(record, graceMs);
-      return { resourceType: key.resourceType, status: "DESTROYED", session, failure };
+      return { resourceType, status: "DESTROYED", session, failure };
     });
   }
 
@@ -488,6 +510,14 @@ function noSession({ workerId, resourceType }: SessionKey): BerthError {
     "SESSION_NOT_FOUND",
     `The worker ${JSON.stringify(workerId)} has no session of the type ${resourceType}, or it expired. Create one first.`,
     { metadata: { worker_id: workerId, resource_type: resourceType } },
+  );
+}
+
+function interrupted(sessionId: string): BerthError {
+  return new BerthError(
+    "SESSION_LOST",
+    "The end of the server interrupted this request, and the worker's session is now gone or another one. List the sessions, and create one under a new request_id if there is none.",
+    { metadata: { session_id: sessionId } },
   );
 }
 

@@ -1518,6 +1518,34 @@ export const SESSION_DEFECTS: readonly Defect[] = [
     },
   },
   {
+    name: "a DestroySessions that is repeated after a crash ends a later session",
+    changes: [
+      {
+        file: MANAGER,
+        from: "const sessionId = ended.get(resourceType) ?? record?.sessionId;",
+        to: "const sessionId = record?.sessionId;",
+      },
+    ],
+    test: {
+      file: "test/unit/sessions/manager.test.ts",
+      title: "repeated after a crash ends what it was to end, but no later session",
+    },
+  },
+  {
+    name: "a ReinitializeSession that is repeated after a crash replaces a later session",
+    changes: [
+      {
+        file: MANAGER,
+        from: "if (oldSessionId !== endedId) return",
+        to: "if (endedId === undefined) return",
+      },
+    ],
+    test: {
+      file: "test/unit/sessions/manager.test.ts",
+      title: "repeated after a crash continues, or reports its new session, and replaces no later one",
+    },
+  },
+  {
     name: "calls whose callers left stay in the queue of their session",
     changes: [{ file: "src/sessions/record.ts", from: "        leaveQueue();\n", to: "" }],
     test: {

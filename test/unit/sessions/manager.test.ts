@@ -4,6 +4,15 @@ import { settled } from "../../support/manual-clock.ts";
 import { OWNER } from "../sandboxes/support.ts";
 import { GRACE_MS, gate, hasSettled, keyOf, never, SessionBench, TTL_MS, WORKER } from "./support.ts";
 
+/** The progress of a request, which is sent again and again. */
+function repeatable() {
+  let subject: string | undefined;
+  const begin = (next: string): void => {
+    subject = next;
+  };
+  return () => ({ subject, begin });
+}
+
 const broken = () => new BerthError("SESSION_START_FAILED", "on purpose");
 
 describe("create", () => {
@@ -341,6 +350,23 @@ describe("destroy", () => {
     expect(bench.containers).toEqual([]);
   });
 
+  test("repeated after a crash ends what it was to end, but no later session", async () => {
+    const bench = await SessionBench.start();
+    const old = await bench.created("shell");
+    bench.shell.cleaningUp = () => gate().promise;
+    const request = repeatable();
+    const destroy = () => bench.sessions.destroy(OWNER, WORKER, ["shell"], 0, request());
+    void destroy();
+    await settled();
+    await bench.restart();
+    bench.shell.cleaningUp = async () => {};
+    expect(await destroy()).toMatchObject([{ status: "DESTROYED", session: { sessionId: old.sessionId } }]);
+    await bench.restart();
+    const { sessionId } = await bench.created("shell");
+    expect(await destroy()).toEqual([{ resourceType: "shell", status: "NOT_FOUND" }]);
+    expect(bench.listed).toMatchObject([{ sessionId }]);
+  });
+
   test("without types ends all sessions of the worker; a type that it lacks is NOT_FOUND", async () => {
     const bench = await SessionBench.start();
     await bench.created("shell");
@@ -402,6 +428,32 @@ describe("reinitialize", () => {
     if (isNamed) expect(replaced).toMatchObject({ failure: { reason: "SANDBOX_REPLACED" } });
     else expect(replaced).toMatchObject({ session: sandbox });
     expect(bench.listed).toHaveLength(isNamed ? 0 : 1);
+  });
+
+  test("repeated after a crash continues, or reports its new session, and replaces no later one", async () => {
+    const bench = await SessionBench.start();
+    const { sessionId: oldSessionId } = await bench.created("shell");
+    const request = repeatable();
+    const change = { config: { size: 2 }, secrets: undefined };
+    const send = () => bench.sessions.reinitialize(keyOf("shell"), change, 0, never, request());
+    const repeat = async () => {
+      await bench.restart();
+      return send();
+    };
+    bench.shell.cleaningUp = () => gate().promise;
+    void send();
+    await settled();
+    bench.shell.cleaningUp = async () => {};
+    const done = await repeat();
+    expect(done).toMatchObject({ oldSessionId, session: { config: { size: 2 } } });
+    expect(await repeat()).toMatchObject({
+      oldSessionId,
+      session: { sessionId: bench.listed[0]?.sessionId, config: { size: 2 } },
+    });
+    await bench.sessions.destroy(OWNER, WORKER, []);
+    const later = await bench.created("shell");
+    expect(await repeat()).toMatchObject({ oldSessionId, failure: { reason: "SESSION_LOST" } });
+    expect(bench.listed).toMatchObject([{ sessionId: later.sessionId }]);
   });
 
   test("creates a session if there is none", async () => {

@@ -1070,7 +1070,8 @@ class ReinitializeSessionResponse(_message.Message):
     @_builtins.property
     def failure(self) -> _error_pb2.Failure:
         """Why there is no session. Set only for FAILED; the causes are those of
-        CreateSessions.
+        CreateSessions, or ABORTED (SESSION_LOST) for a retry, if the end of the
+        server interrupted the request and the old session is gone.
         """
 
     def __init__(
