@@ -1,4 +1,4 @@
-import { abortError } from "./errors.ts";
+import { abortError, throwIfAborted } from "./errors.ts";
 
 /** Limits how many actions run at once. The rest waits, first come, first served. */
 export class Turns {
@@ -27,6 +27,7 @@ export class Turns {
    * turn.
    */
   async run<T>(work: () => Promise<T>, signal?: AbortSignal): Promise<T> {
+    throwIfAborted(signal);
     const done = Promise.withResolvers<T>();
     const drop = this.take(() => work().then(done.resolve, done.reject));
     const onAbort = (): void => {
@@ -34,7 +35,6 @@ export class Turns {
       if (drop()) done.reject(signal && abortError(signal));
     };
     signal?.addEventListener("abort", onAbort, { once: true });
-    if (signal?.aborted) onAbort();
     return done.promise.finally(() => signal?.removeEventListener("abort", onAbort));
   }
 

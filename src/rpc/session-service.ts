@@ -203,8 +203,8 @@ export class SessionHandler implements ServiceImpl<typeof SessionService> {
     const workerId = fromWireWorker(request.workerId);
     const types = distinct("resource_types", request.resourceTypes);
     const key = requestKey(context, request);
-    return this.#parts.requests.run(key, context.signal, async () => {
-      const results = await this.#parts.sessions.refresh(ownerOf(context), workerId, types);
+    return this.#parts.requests.run(key, context.signal, async (signal) => {
+      const results = await this.#parts.sessions.refresh(ownerOf(context), workerId, types, signal);
       return { results: results.map((result) => toWireResult(result, this.#failureOf(context))) };
     });
   }
@@ -219,12 +219,13 @@ export class SessionHandler implements ServiceImpl<typeof SessionService> {
     const graceMs = durationToMs("grace", request.grace);
     const secrets = fromWireSecrets("secrets", request.secrets);
     const key = requestKey(context, request);
-    return this.#parts.requests.run(key, context.signal, async (signal) => {
+    return this.#parts.requests.run(key, context.signal, async (signal, progress) => {
       const done = await this.#parts.sessions.reinitialize(
         { owner: ownerOf(context), workerId, resourceType },
         { config: request.config as JsonObject | undefined, secrets },
         graceMs,
         signal,
+        progress,
       );
       const { oldSessionId } = done;
       if ("failure" in done) {
@@ -260,8 +261,9 @@ export class SessionHandler implements ServiceImpl<typeof SessionService> {
     const graceMs = durationToMs("grace", request.grace);
     const types = distinct("resource_types", request.resourceTypes);
     const key = requestKey(context, request);
-    return this.#parts.requests.run(key, context.signal, async () => {
-      const results = await this.#parts.sessions.destroy(ownerOf(context), workerId, types, graceMs);
+    return this.#parts.requests.run(key, context.signal, async (_signal, progress) => {
+      const owner = ownerOf(context);
+      const results = await this.#parts.sessions.destroy(owner, workerId, types, graceMs, progress);
       return { results: results.map((result) => toWireResult(result, this.#failureOf(context))) };
     });
   }

@@ -1,6 +1,6 @@
-import { Semaphore } from "async-mutex";
 import type { CancelTimer, Clock } from "../base/clock.ts";
 import { failpoint } from "../base/failpoints.ts";
+import { Turns } from "../base/turns.ts";
 import type { SandboxDeleter } from "./delete.ts";
 import type { SandboxRecord, TerminationRequest } from "./record.ts";
 import type { SandboxRegistry } from "./registry.ts";
@@ -19,7 +19,7 @@ export class ExpirySweeper {
   readonly #deleter: SandboxDeleter;
   readonly #intervalMs: number;
   readonly #clock: Clock;
-  readonly #removals = new Semaphore(MAX_REMOVALS);
+  readonly #removals = new Turns(MAX_REMOVALS);
   /** Sandboxes that a sweep is ending. */
   readonly #ending = new Set<SandboxRecord>();
   #timer: { readonly at: number; readonly cancel: CancelTimer } | undefined;
@@ -70,7 +70,7 @@ export class ExpirySweeper {
     this.#ending.add(record);
     failpoint("sweep.due");
     try {
-      await this.#removals.runExclusive(() => this.#deleter.end(record, request));
+      await this.#removals.run(() => this.#deleter.end(record, request));
     } catch {
       // The deleter retries.
     } finally {

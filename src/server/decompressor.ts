@@ -1,6 +1,6 @@
 import { createGunzip } from "node:zlib";
-import { Semaphore } from "async-mutex";
-import { BerthError, throwIfAborted } from "../base/errors.ts";
+import { BerthError } from "../base/errors.ts";
+import { Turns } from "../base/turns.ts";
 import { messageTooLarge } from "./error-conversion.ts";
 
 /** A few kB may expand to the size limit of a message, so this bounds the memory for decompression. */
@@ -10,7 +10,7 @@ const PART_BYTES = 64 * 1024;
 
 /** Decompresses the messages of all calls: a few at a time, in order of arrival. */
 export class Decompressor {
-  readonly #places = new Semaphore(AT_ONCE);
+  readonly #turns = new Turns(AT_ONCE);
 
   /**
    * Decompresses gzip.
@@ -20,11 +20,8 @@ export class Decompressor {
    *   gzip; the signal's reason
    */
   gunzip(bytes: Uint8Array, maxBytes: number, signal: AbortSignal): Promise<Uint8Array> {
-    return this.#places.runExclusive(() => {
-      throwIfAborted(signal);
-      // gRPC allows an empty message to be sent uncompressed.
-      return bytes.length === 0 ? bytes : gunzip(bytes, maxBytes);
-    });
+    // gRPC allows an empty message to be sent uncompressed.
+    return this.#turns.run(async () => (bytes.length === 0 ? bytes : gunzip(bytes, maxBytes)), signal);
   }
 }
 

@@ -61,6 +61,7 @@ export class SessionCreator {
       type,
       config,
       customName,
+      sandbox: asked.sandbox,
       workspaceId: asked.workspaceId,
       ttlMs: asked.ttlMs ?? this.#parts.defaultTtlMs,
       temporary,
@@ -71,12 +72,12 @@ export class SessionCreator {
 
   /**
    * Reserves what a session takes, until it ends.
-   * @param sandbox where it will live. Undefined: in a sandbox of its own.
    * @throws `SANDBOX_NOT_FOUND`, `SANDBOX_REPLACED`, `SANDBOX_NOT_RUNNING`, and what {@link SessionPlaces.reserve}
    *   throws.
    */
-  reserve(record: SessionRecord, sandbox: RequestedSession["sandbox"]): void {
-    if (sandbox !== undefined) record.place = this.#findSandbox(record.init.owner, sandbox);
+  reserve(record: SessionRecord): void {
+    const { owner, sandbox } = record.init;
+    if (sandbox !== undefined) record.place = this.#findSandbox(owner, sandbox);
     this.#parts.places.reserve(record);
   }
 

@@ -65,6 +65,19 @@ export class SessionEnder {
     await backend.finish();
   }
 
+  /**
+   * Removes the backend of a session whose sandbox has ended. The session itself stays. The caller holds the lock of its
+   * key.
+   */
+  async dropBackend(record: SessionRecord): Promise<void> {
+    // What still runs notices the end of the sandbox by itself.
+    await within(record.calls.drained(), ABORT_WAIT_MS, this.#parts.clock);
+    const { backend } = record;
+    if (record.state !== "ACTIVE" || backend === undefined) return;
+    record.backend = undefined;
+    await backend.cleanup(true);
+  }
+
   /** Ends a session that can no longer be used. From now on no call finds it. */
   endLater(record: SessionRecord): void {
     if (record.state === "DESTROYING") return;

@@ -7,6 +7,7 @@ import { type Slice, type Sliced, WHOLE } from "../base/ordered-index.ts";
 import type { ProcessControl } from "../processes/control.ts";
 import type { SandboxManager, SandboxName } from "../sandboxes/manager.ts";
 import { TenantQuotas } from "../sandboxes/tenant-quotas.ts";
+import { NO_PROGRESS, type RequestProgress } from "../state/request-log.ts";
 import type { ServiceTime } from "../state/service-time.ts";
 import type { WriteBehind } from "../state/write-behind.ts";
 import type { SessionBackend } from "./backend.ts";
@@ -14,7 +15,14 @@ import { checkSecrets, customNameOf, parseConfig, SessionCreator } from "./creat
 import { SessionEnder } from "./end.ts";
 import { SessionExecutor, type SessionUse } from "./execute.ts";
 import { SessionPlaces } from "./places.ts";
-import { type OpenView, type SessionInit, type SessionPlace, SessionRecord, sessionLost } from "./record.ts";
+import {
+  MAX_CALLS,
+  type OpenView,
+  type SessionInit,
+  type SessionPlace,
+  SessionRecord,
+  sessionLost,
+} from "./record.ts";
 import { recoverSessions } from "./recover.ts";
 import { keyOf, type SessionKey, SessionRegistry } from "./registry.ts";
 import type { Reinitialized, RequestedSession, SessionResult, SessionView } from "./session.ts";
@@ -53,8 +61,8 @@ interface SessionManagerParts {
  * Creates, finds, uses, expires and ends sessions.
  *
  * Changes to a session (create, reinitialize, destroy, expiry) hold the lock of its owner, worker and type, also during
- * the backend's initialize and cleanup. No other session waits for that. Calls take the lock only to find the session
- * and to join its queue. A temporary session is known only to its call.
+ * the backend's initialize and cleanup. No other session waits for that, and only a limited number of calls do. Calls
+ * take the lock only to find the session and to join its queue. A temporary session is known only to its call.
  */
 export class SessionManager {
   readonly #settings: SessionManagerSettings;
@@ -162,8 +170,7 @@ export class SessionManager {
     timeoutMs?: number,
   ): Promise<T> {
     this.#assertOpen();
-    const found = await this.#locked(key, async () => {
-      throwIfAborted(signal);
+    const found = await this.#locked(key, signal, async () => {
       const record = this.#live(key);
       return record && { record, call: record.calls.begin() };
     });
@@ -184,8 +191,7 @@ export class SessionManager {
   async openView(key: SessionKey, signal: AbortSignal): Promise<ViewedSession> {
     this.#assertOpen();
     const type = this.#catalog.type("resource_type", key.resourceType);
-    const { record, opened, call } = await this.#locked(key, async () => {
-      throwIfAborted(signal);
+    const { record, opened, call } = await this.#locked(key, signal, async () => {
       const record = this.#live(key);
       if (record === undefined) throw noSession(key);
       if (this.#lossOf(record) === undefined && record.backend?.alive)
@@ -208,8 +214,13 @@ export class SessionManager {
    * Restarts the TTL of sessions and the idle time of their sandboxes. @param types empty: all types that the worker
    * has.
    */
-  async refresh(owner: string, workerId: string, types: readonly string[]): Promise<SessionResult[]> {
-    return this.#each(owner, workerId, types, async (key) => {
+  async refresh(
+    owner: string,
+    workerId: string,
+    types: readonly string[],
+    signal: AbortSignal,
+  ): Promise<SessionResult[]> {
+    return this.#each(owner, workerId, types, signal, async (key) => {
       const record = this.#live(key);
       if (record === undefined || this.#lossOf(record) !== undefined)
         return { resourceType: key.resourceType, status: "NOT_FOUND" };
@@ -222,36 +233,43 @@ export class SessionManager {
    * Ends the worker's session of a type, if there is one, and creates another with the same custom name, workspace or
    * sandbox, and TTL.
    * A `config` or `secrets` that is undefined stays as it is. A custom name in the config replaces the old one.
-   * @throws `INVALID_ARGUMENT`, before it changes anything.
+   * @param progress of the request, which replaces no later session.
+   * @throws `INVALID_ARGUMENT`, `NO_SPACE`, before it changes anything.
    */
   async reinitialize(
     key: SessionKey,
     { config, secrets }: Pick<RequestedSession, "config" | "secrets">,
     graceMs: number | undefined,
     signal: AbortSignal,
+    progress: RequestProgress = NO_PROGRESS,
   ): Promise<Reinitialized> {
     this.#assertOpen();
     const type = this.#catalog.type("resource_type", key.resourceType);
     if (config !== undefined) parseConfig(type, config);
     checkSecrets(type, secrets);
-    return this.#locked(key, async () => {
-      throwIfAborted(signal);
+    return this.#locked(key, signal, async () => {
       const old = this.#live(key);
-      const { place, init } = old ?? {};
+      const oldSessionId = old?.sessionId ?? "";
+      if (progress.subject !== undefined) {
+        const [endedId, madeId] = JSON.parse(progress.subject) as [string, string];
+        if (old?.sessionId === madeId) return { oldSessionId: endedId, session: old.view() };
+        if (oldSessionId !== endedId) return { oldSessionId: endedId, failure: interrupted(endedId) };
+      }
+      const init = old?.init;
       const asked: RequestedSession = {
         resourceType: type.name,
         config: config ?? init?.config,
         customName: customNameOf(config ?? {}) || (init?.customName ?? ""),
-        sandbox: place?.owned === false ? { sandboxId: place.sandbox.sandboxId } : undefined,
+        sandbox: init?.sandbox,
         workspaceId: init?.workspaceId ?? "",
         ttlMs: init?.ttlMs,
         secrets: secrets ?? init?.secrets,
       };
       const next = this.#creator.init(key, type, asked, false);
+      progress.begin(JSON.stringify([oldSessionId, next.sessionId]));
       if (old !== undefined) await this.#ender.end(old, graceMs ?? this.#settings.deleteGraceMs);
-      const oldSessionId = old?.sessionId ?? "";
       try {
-        const record = await this.#make(next, asked.sandbox, signal);
+        const record = await this.#make(next, signal);
         return { oldSessionId, session: record.view() };
       } catch (failure) {
         return { oldSessionId, failure };
@@ -270,19 +288,35 @@ export class SessionManager {
     return { items: items.map((record) => record.view()), next };
   }
 
-  /** Ends sessions, and returns when they are gone. @param types empty: all types that the worker has. */
+  /**
+   * Ends sessions, and returns when they are gone. Continues when its caller leaves.
+   * @param types empty: all types that the worker has.
+   * @param progress of the request, which ends no later session of a type.
+   */
   async destroy(
     owner: string,
     workerId: string,
     types: readonly string[],
     graceMs = this.#settings.deleteGraceMs,
+    progress: RequestProgress = NO_PROGRESS,
   ): Promise<SessionResult[]> {
-    return this.#each(owner, workerId, types, async (key) => {
+    /** Of each type, the session that the request ends. */
+    const ended = new Map(JSON.parse(progress.subject ?? "[]") as [type: string, sessionId: string][]);
+    return this.#each(owner, workerId, types, undefined, async (key) => {
+      const { resourceType } = key;
       const record = this.#live(key);
-      if (record === undefined) return { resourceType: key.resourceType, status: "NOT_FOUND" };
+      const sessionId = ended.get(resourceType) ?? record?.sessionId;
+      if (record === undefined || record.sessionId !== sessionId)
+        return { resourceType, status: "NOT_FOUND" };
+      ended.set(resourceType, sessionId);
+      try {
+        progress.begin(JSON.stringify([...ended]));
+      } catch {
+        // A session ends even if nothing can be stored.
+      }
       const session = record.view();
       const failure = await this.#ender.end(record, graceMs);
-      return { resourceType: key.resourceType, status: "DESTROYED", session, failure };
+      return { resourceType, status: "DESTROYED", session, failure };
     });
   }
 
@@ -307,15 +341,14 @@ export class SessionManager {
     const type = this.#catalog.type("resource_type", asked.resourceType);
     const key = { owner, workerId, resourceType: type.name };
     const init = this.#creator.init(key, type, asked, false);
-    return this.#locked(key, async () => {
-      throwIfAborted(signal);
+    return this.#locked(key, signal, async () => {
       const existing = this.#live(key);
       if (existing !== undefined && this.#lossOf(existing) === undefined) {
         this.#refresh(existing);
         return { status: "EXISTS" as const, session: existing.view() };
       }
       if (existing !== undefined) await this.#ender.end(existing, 0);
-      const record = await this.#make(init, asked.sandbox, signal);
+      const record = await this.#make(init, signal);
       return { status: "CREATED" as const, session: record.view() };
     });
   }
@@ -336,7 +369,7 @@ export class SessionManager {
       secrets: undefined,
     };
     return this.#whileOpen(callerSignal, async (signal) => {
-      const record = await this.#make(this.#creator.init(key, type, asked, true), undefined, signal);
+      const record = await this.#make(this.#creator.init(key, type, asked, true), signal);
       const call = record.calls.begin();
       try {
         return await this.#executor.run(record, call, signal, work, timeoutMs);
@@ -365,13 +398,9 @@ export class SessionManager {
   }
 
   /** Creates a session. The caller holds the lock of its key, unless the session is temporary. */
-  async #make(
-    init: SessionInit,
-    sandbox: RequestedSession["sandbox"],
-    callerSignal: AbortSignal,
-  ): Promise<SessionRecord> {
+  async #make(init: SessionInit, callerSignal: AbortSignal): Promise<SessionRecord> {
     const record = this.#record(init);
-    this.#creator.reserve(record, sandbox);
+    this.#creator.reserve(record);
     if (!init.temporary) this.#registry.add(record);
     return this.#whileOpen(callerSignal, async (signal) => {
       try {
@@ -412,13 +441,17 @@ export class SessionManager {
     return sessionLost(record, "its sandbox is gone");
   }
 
-  /** Keeps a session whose sandbox has ended, for its next call. */
+  /** Keeps a session whose sandbox has ended, without its backend, for its next call. */
   #lose(record: SessionRecord): void {
+    const ends = record.init.temporary || record.state === "DESTROYING";
+    if (ends || this.#closing.signal.aborted) return;
     for (const surplus of this.#registry.lose(record)) this.#ender.endLater(surplus);
+    const name = SessionRegistry.lockOf(keyOf(record));
+    this.#ender.track(this.#locks.run(name, () => this.#ender.dropBackend(record)));
   }
 
   async #expire(record: SessionRecord): Promise<void> {
-    await this.#locked(keyOf(record), async () => {
+    await this.#locks.run(SessionRegistry.lockOf(keyOf(record)), async () => {
       if (!record.expired || this.#registry.get(keyOf(record)) !== record) return;
       await this.#ender.end(record, 0, "expired");
     });
@@ -444,19 +477,27 @@ export class SessionManager {
     owner: string,
     workerId: string,
     types: readonly string[],
+    signal: AbortSignal | undefined,
     act: (key: SessionKey) => Promise<SessionResult>,
   ): Promise<SessionResult[]> {
     const asked = types.length > 0 ? types : this.#registry.typesOf(owner, workerId);
     return Promise.all(
       asked.map((resourceType) => {
         const key = { owner, workerId, resourceType };
-        return this.#locked(key, () => act(key));
+        return this.#locked(key, signal, () => act(key));
       }),
     );
   }
 
-  #locked<T>(key: SessionKey, action: () => Promise<T>): Promise<T> {
-    return this.#locks.run(SessionRegistry.lockOf(key), action);
+  /**
+   * Runs what a caller asked for while holding the lock of a key.
+   * @param signal ends the wait for the lock. Undefined: nothing does.
+   * @throws `TOO_MANY_OPERATIONS` if too many wait for it already.
+   */
+  #locked<T>(key: SessionKey, signal: AbortSignal | undefined, action: () => Promise<T>): Promise<T> {
+    const name = SessionRegistry.lockOf(key);
+    if (this.#locks.usersOf(name) > MAX_CALLS) throw tooManyWait(key);
+    return this.#locks.run(name, action, signal);
   }
 
   #assertOpen(): void {
@@ -469,6 +510,22 @@ function noSession({ workerId, resourceType }: SessionKey): BerthError {
     "SESSION_NOT_FOUND",
     `The worker ${JSON.stringify(workerId)} has no session of the type ${resourceType}, or it expired. Create one first.`,
     { metadata: { worker_id: workerId, resource_type: resourceType } },
+  );
+}
+
+function interrupted(sessionId: string): BerthError {
+  return new BerthError(
+    "SESSION_LOST",
+    "The end of the server interrupted this request, and the worker's session is now gone or another one. List the sessions, and create one under a new request_id if there is none.",
+    { metadata: { session_id: sessionId } },
+  );
+}
+
+function tooManyWait({ workerId, resourceType }: SessionKey): BerthError {
+  return new BerthError(
+    "TOO_MANY_OPERATIONS",
+    `${MAX_CALLS} calls already wait for the session of the worker ${JSON.stringify(workerId)} of the type ${resourceType} to start or end. Wait for one of them.`,
+    { metadata: { limit: String(MAX_CALLS) } },
   );
 }
 

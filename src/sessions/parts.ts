@@ -17,8 +17,8 @@ import { bashType } from "./types/bash/type.ts";
 import { browserType } from "./types/browser/type.ts";
 import { codeType } from "./types/code/type.ts";
 import { filesType } from "./types/files/type.ts";
+import { HeldMemory } from "./types/held-memory.ts";
 import { pythonType } from "./types/python/type.ts";
-import { UnfinishedMessages } from "./types/unfinished-messages.ts";
 import { vmType } from "./types/vm/type.ts";
 import { SessionViewer } from "./viewer.ts";
 
@@ -46,12 +46,13 @@ interface SessionSettings extends SessionManagerSettings {
 
 /** Builds the sessions and their tools. The only place that names the session types. */
 export function createSessions(settings: SessionSettings, parts: SessionParts) {
-  const programs = { ...parts, unfinished: new UnfinishedMessages() };
+  const memory = new HeldMemory();
+  const programs = { ...parts, memory };
   const catalog = new ToolCatalog([
     bashType(programs),
     browserType(programs, settings.desktopImage),
     codeType(parts.processes),
-    filesType(parts.files, parts.processes),
+    filesType(parts.files, parts.processes, memory),
     pythonType(programs),
     vmType(programs, settings.desktopImage),
   ]);

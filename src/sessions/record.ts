@@ -1,15 +1,15 @@
-import { Mutex } from "async-mutex";
 import type { CancelTimer, Clock } from "../base/clock.ts";
 import { BerthError } from "../base/errors.ts";
 import type { JsonObject } from "../base/json.ts";
+import { Turns } from "../base/turns.ts";
 import type { SandboxName } from "../sandboxes/manager.ts";
 import type { ServiceTime } from "../state/service-time.ts";
 import type { SessionBackend, SessionType } from "./backend.ts";
-import type { SessionNames, SessionSecrets, SessionState, SessionView } from "./session.ts";
+import type { RequestedSession, SessionNames, SessionSecrets, SessionState, SessionView } from "./session.ts";
 import type { LastUse, StoredSession } from "./store.ts";
 
-/** Calls on one session, running and waiting. */
-const MAX_CALLS = 1000;
+/** Calls on one session, running and waiting; and those that wait for it to start or end. */
+export const MAX_CALLS = 1000;
 /** Views of one session. */
 const MAX_VIEWS = 8;
 
@@ -21,6 +21,8 @@ export interface SessionInit extends SessionNames {
   /** As parsed by the type's schema. */
   readonly config: JsonObject;
   readonly customName: string;
+  /** The sandbox that its creator named. Undefined: one of its own. */
+  readonly sandbox: RequestedSession["sandbox"];
   /** Empty: none. */
   readonly workspaceId: string;
   readonly ttlMs: number;
@@ -124,7 +126,7 @@ export class SessionRecord {
   }
 
   view(): SessionView {
-    const { type, temporary: _, ...init } = this.init;
+    const { type, temporary: _, sandbox: __, ...init } = this.init;
     const { clock } = this.#parts;
     const leftMs = this.#expiresAt - clock.monotonicMs();
     return {
@@ -175,7 +177,7 @@ export interface SessionCall {
 
 /** The calls on one session, running and waiting. The session does not expire while there are any. */
 class SessionCalls {
-  readonly #turns = new Mutex();
+  readonly #turns = new Turns(1);
   readonly #open = new Set<AbortController>();
   readonly #drained = new Set<() => void>();
   readonly #onChange: () => void;
@@ -201,16 +203,19 @@ class SessionCalls {
     const controller = new AbortController();
     this.#open.add(controller);
     this.#onChange();
-    const acquired = this.#turns.acquire();
-    let over = false;
+    const { promise: turn, resolve: start } = Promise.withResolvers<void>();
+    const { promise: over, resolve: end } = Promise.withResolvers<void>();
+    const leaveQueue = this.#turns.take(() => {
+      start();
+      return over;
+    });
     return {
       signal: controller.signal,
-      turn: acquired.then(() => {}),
+      turn,
       end: () => {
-        if (over) return;
-        over = true;
-        acquired.then((release) => release()).catch(() => {});
-        this.#open.delete(controller);
+        if (!this.#open.delete(controller)) return;
+        leaveQueue();
+        end();
         this.#onChange();
         if (this.#open.size > 0) return;
         for (const resolve of this.#drained) resolve();

@@ -53,6 +53,8 @@ function initOf(stored: StoredSession, type: SessionType): SessionInit {
     type,
     config: stored.config,
     customName: stored.customName,
+    // Versions that did not store it did not keep the generation that was asked for.
+    sandbox: stored.ownsSandbox ? undefined : (stored.sandbox ?? { sandboxId: stored.sandboxId }),
     workspaceId: stored.workspaceId,
     ttlMs: stored.ttlMs,
     temporary: stored.temporary,

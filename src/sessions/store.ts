@@ -2,7 +2,7 @@ import type { Clock } from "../base/clock.ts";
 import type { JsonObject } from "../base/json.ts";
 import type { Database } from "../state/database.ts";
 import type { WriteBehind } from "../state/write-behind.ts";
-import type { SessionSecrets } from "./session.ts";
+import type { RequestedSession, SessionSecrets } from "./session.ts";
 
 /** What is kept about a session across restarts. Times are wall milliseconds. */
 export interface StoredSession {
@@ -15,6 +15,8 @@ export interface StoredSession {
   readonly customName: string;
   readonly sandboxId: string;
   readonly generation: number;
+  /** The sandbox that its creator named, with its generation if that was named too. Undefined: one of its own. */
+  readonly sandbox?: RequestedSession["sandbox"];
   /** Whether the sandbox was created for the session and is deleted with it. */
   readonly ownsSandbox: boolean;
   /** Empty: none. */

@@ -85,7 +85,7 @@ export class ToolRunner {
   async run(request: ToolRequest, observer: ToolObserver, signal: AbortSignal): Promise<ToolReport> {
     const { owner, workerId, traceId = newTraceId() } = request;
     const entry = this.#catalog.find(request.tool);
-    const params = await this.#parse(entry, request);
+    const params = await this.#parse(entry, request, signal);
     const key = { owner, workerId, resourceType: entry.type.name };
     const { tool } = entry;
     const givenMs = minOf(request.timeoutMs, tool.timeoutMs?.(params)) ?? tool.defaultTimeoutMs?.(params);
@@ -115,11 +115,15 @@ export class ToolRunner {
   }
 
   /** The params of a call. Bad ones restart the session's TTL, as every call does. @throws `INVALID_ARGUMENT`. */
-  async #parse({ tool, type }: CatalogTool, { owner, workerId, params }: ToolRequest): Promise<unknown> {
+  async #parse(
+    { tool, type }: CatalogTool,
+    { owner, workerId, params }: ToolRequest,
+    signal: AbortSignal,
+  ): Promise<unknown> {
     try {
       return parseWith(tool.params, "params", params);
     } catch (error) {
-      await this.#sessions.refresh(owner, workerId, [type.name]);
+      await this.#sessions.refresh(owner, workerId, [type.name], signal);
       throw error;
     }
   }

@@ -606,8 +606,8 @@ export const SESSION_DEFECTS: readonly Defect[] = [
     changes: [
       {
         file: "src/sessions/types/vm/desktop.ts",
-        from: "unfinished.hold(this.#owner, drop, bytes)",
-        to: "unfinished.hold(this.#owner, drop, Math.min(bytes, 1))",
+        from: "memory.hold(this.#owner, drop, bytes)",
+        to: "memory.hold(this.#owner, drop, Math.min(bytes, 1))",
       },
     ],
     test: {
@@ -872,7 +872,7 @@ export const SESSION_DEFECTS: readonly Defect[] = [
     changes: [
       {
         file: "src/sessions/tool-runner.ts",
-        from: "      await this.#sessions.refresh(owner, workerId, [type.name]);\n",
+        from: "      await this.#sessions.refresh(owner, workerId, [type.name], signal);\n",
         to: "",
       },
     ],
@@ -1305,8 +1305,8 @@ export const SESSION_DEFECTS: readonly Defect[] = [
     changes: [
       {
         file: "src/sessions/manager.ts",
-        from: "    this.#creator.reserve(record, sandbox);\n    if (!init.temporary)",
-        to: "    this.#creator.reserve(record, sandbox);\n    this.#places.release(record);\n    if (!init.temporary)",
+        from: "    this.#creator.reserve(record);\n    if (!init.temporary)",
+        to: "    this.#creator.reserve(record);\n    this.#places.release(record);\n    if (!init.temporary)",
       },
       {
         file: "src/sessions/create.ts",
@@ -1444,6 +1444,135 @@ export const SESSION_DEFECTS: readonly Defect[] = [
       title: "labels a sandbox with what fits of its session's id: %s",
       row: "an emoji at the end",
     },
+  },
+  {
+    name: "a session that is reinitialized moves into a later sandbox than its creator named",
+    changes: [
+      {
+        file: MANAGER,
+        from: "        sandbox: init?.sandbox,\n",
+        to: "        sandbox: init?.sandbox && { sandboxId: init.sandbox.sandboxId },\n",
+      },
+    ],
+    test: {
+      file: "test/unit/sessions/manager.test.ts",
+      title: "of a session whose creator %s, in a later sandbox of the same name",
+      row: "named a generation is refused",
+    },
+  },
+  {
+    name: "a session that is reinitialized after a restart forgets the generation that its creator named",
+    changes: [
+      {
+        file: "src/sessions/recover.ts",
+        from: "(stored.sandbox ?? { sandboxId: stored.sandboxId })",
+        to: "{ sandboxId: stored.sandboxId }",
+      },
+    ],
+    test: {
+      file: "test/unit/sessions/manager.test.ts",
+      title: "of a session whose creator %s, in a later sandbox of the same name",
+      row: "named a generation is refused",
+    },
+  },
+  {
+    name: "a session whose sandbox has ended keeps its backend",
+    changes: [
+      {
+        file: MANAGER,
+        from: "    this.#ender.track(this.#locks.run(name, () => this.#ender.dropBackend(record)));\n",
+        to: "",
+      },
+    ],
+    test: {
+      file: "test/unit/sessions/lifetime.test.ts",
+      title: "ends the backends of its idle sessions at once: only their next calls are waited for",
+    },
+  },
+  {
+    name: "what globs remember takes memory without a limit together",
+    changes: [
+      {
+        file: "src/sessions/types/files/glob.ts",
+        from: "    this.#hold(this.#forget, this.#cachedBytes);\n",
+        to: "    this.#hold(this.#forget, 1);\n",
+      },
+    ],
+    test: {
+      file: "test/unit/sessions/types/files/glob.test.ts",
+      title: "holds the states that names lead to, which others can drop, until it is disposed of",
+    },
+  },
+  {
+    name: "references of browsers take memory without a limit together",
+    changes: [
+      {
+        file: "src/sessions/types/browser/elements.ts",
+        from: "    this.#hold(this.clear, this.#bytes);\n",
+        to: "    this.#hold(this.clear, 1);\n",
+      },
+    ],
+    test: {
+      file: "test/unit/sessions/types/browser/tree.test.ts",
+      title: "references share memory, beyond which those of the owner with most are forgotten, oldest first",
+    },
+  },
+  {
+    name: "a DestroySessions that is repeated after a crash ends a later session",
+    changes: [
+      {
+        file: MANAGER,
+        from: "const sessionId = ended.get(resourceType) ?? record?.sessionId;",
+        to: "const sessionId = record?.sessionId;",
+      },
+    ],
+    test: {
+      file: "test/unit/sessions/manager.test.ts",
+      title: "repeated after a crash ends what it was to end, but no later session",
+    },
+  },
+  {
+    name: "a ReinitializeSession that is repeated after a crash replaces a later session",
+    changes: [
+      {
+        file: MANAGER,
+        from: "if (oldSessionId !== endedId) return",
+        to: "if (endedId === undefined) return",
+      },
+    ],
+    test: {
+      file: "test/unit/sessions/manager.test.ts",
+      title: "repeated after a crash continues, or reports its new session, and replaces no later one",
+    },
+  },
+  {
+    name: "calls whose callers left stay in the queue of their session",
+    changes: [{ file: "src/sessions/record.ts", from: "        leaveQueue();\n", to: "" }],
+    test: {
+      file: "test/unit/sessions/calls.test.ts",
+      title: "whose callers left the queue take no memory until their turn would have come",
+    },
+  },
+  {
+    name: "calls wait until a session has ended, although their callers have left",
+    changes: [
+      { file: MANAGER, from: "this.#locks.run(name, action, signal)", to: "this.#locks.run(name, action)" },
+    ],
+    test: {
+      file: "test/unit/sessions/manager.test.ts",
+      title: "waits for a running call, but a call that arrives meanwhile ends with its caller",
+    },
+  },
+  {
+    name: "any number of calls wait until a session has ended",
+    changes: [
+      {
+        file: MANAGER,
+        from: "    if (this.#locks.usersOf(name) > MAX_CALLS) throw tooManyWait(key);\n",
+        to: "",
+      },
+    ],
+    test: { file: "test/unit/sessions/manager.test.ts", title: "makes a limited number of calls wait" },
   },
   {
     name: "files:read keeps all that it skips",

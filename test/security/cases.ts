@@ -365,10 +365,12 @@ export const SECURITY_CASES: Readonly<Record<string, readonly SecurityCase[]>> =
         at(GLOB, "lets others use the event loop while it looks at one long name"),
         at(GLOB, "is refused if its sets are long together, before they are read"),
         at(GLOB, "is refused if it takes too much work for the number of files: %s", "sets"),
+        at(GLOB, "holds the states that names lead to, which others can drop, until it is disposed of"),
       ],
       "a glob looks at a long name in one go",
       "a glob may hold a thousand long sets",
       "a set of a glob costs as much as a letter",
+      "what globs remember takes memory without a limit together",
     ),
     hostile(
       "a script for a browser that nearly holds a function's code often",
@@ -402,6 +404,10 @@ export const SECURITY_CASES: Readonly<Record<string, readonly SecurityCase[]>> =
         at(TREE, "a long name is compared once, however often its node is listed"),
         at(TREE, "of a page with huge frames, some are left out"),
         at(
+          TREE,
+          "references share memory, beyond which those of the owner with most are forgotten, oldest first",
+        ),
+        at(
           "unit/sessions/types/browser/devtools.test.ts",
           "a message without an end takes little memory, unless a large answer is wanted",
         ),
@@ -409,6 +415,7 @@ export const SECURITY_CASES: Readonly<Record<string, readonly SecurityCase[]>> =
       "a long id of the browser is kept",
       "a long name in a tree is compared again and again",
       "all frames of a page are read, however large they are",
+      "references of browsers take memory without a limit together",
       "a browser's unfinished message takes as much memory as the largest answer",
     ),
     hostile(
@@ -491,9 +498,31 @@ export const SECURITY_CASES: Readonly<Record<string, readonly SecurityCase[]>> =
           PLACES,
           "of the sessions whose sandboxes have ended, the oldest of the owner with the most give way",
         ),
+        at(
+          "unit/sessions/lifetime.test.ts",
+          "ends the backends of its idle sessions at once: only their next calls are waited for",
+        ),
       ],
       "a sandbox has sessions without end",
       "sessions whose sandboxes have ended are kept without end",
+      "a session whose sandbox has ended keeps its backend",
+    ),
+    hostile(
+      "calls that are canceled while they wait for a session",
+      [
+        at(
+          "unit/sessions/calls.test.ts",
+          "whose callers left the queue take no memory until their turn would have come",
+        ),
+        at(
+          "unit/sessions/manager.test.ts",
+          "waits for a running call, but a call that arrives meanwhile ends with its caller",
+        ),
+        at("unit/sessions/manager.test.ts", "makes a limited number of calls wait"),
+      ],
+      "calls whose callers left stay in the queue of their session",
+      "calls wait until a session has ended, although their callers have left",
+      "any number of calls wait until a session has ended",
     ),
   ],
   files: [

@@ -1,9 +1,9 @@
-import { Mutex } from "async-mutex";
 import { untilAborted } from "../../base/async.ts";
+import { Turns } from "../../base/turns.ts";
 
 interface Gate {
   /** Held during a pause, and briefly by each start that enters. */
-  readonly entrance: Mutex;
+  readonly entrance: Turns;
   /** Starts in progress with their start times, oldest first. */
   readonly starts: Map<Promise<void>, number>;
 }
@@ -21,24 +21,18 @@ export class StartGate {
    */
   async enter(containerId: string, signal?: AbortSignal): Promise<() => void> {
     const { entrance, starts } = this.#of(containerId);
-    const entering = entrance.acquire();
-    try {
-      const open = await untilAborted(entering, signal);
+    return entrance.run(async () => {
       const { promise: over, resolve: leave } = Promise.withResolvers<void>();
       starts.set(over, performance.now());
       void over.then(() => starts.delete(over));
-      open();
       return leave;
-    } catch (error) {
-      entering.then((open) => open()).catch(() => {});
-      throw error;
-    }
+    }, signal);
   }
 
   /** Runs `act` while nothing starts in the container. New starts wait. @param signal ends the wait for starts. */
   async closed<T>(containerId: string, act: () => Promise<T>, signal?: AbortSignal): Promise<T> {
     const { entrance, starts } = this.#of(containerId);
-    return entrance.runExclusive(async () => {
+    return entrance.run(async () => {
       await untilAborted(Promise.all(starts.keys()), signal);
       return act();
     });
@@ -55,21 +49,17 @@ export class StartGate {
   ): Promise<T> {
     const late = AbortSignal.timeout(withinMs);
     const { entrance, starts } = this.#of(containerId);
-    const entering = entrance.acquire();
-    let open: () => void;
-    try {
-      open = await untilAborted(entering, late);
-    } catch {
-      void entering.then((release) => release());
-      return act(false);
-    }
-    try {
+    let hasEntered = false;
+    const acting = entrance.run(async () => {
+      hasEntered = true;
       // A start that a signal stopped halfway may last as long as its container.
       await untilAborted(Promise.all(starts.keys()), late).catch(() => {});
-      return await act(true);
-    } finally {
-      open();
-    }
+      return act(true);
+    }, late);
+    return acting.catch((error: unknown) => {
+      if (hasEntered) throw error;
+      return act(false);
+    });
   }
 
   /** Age of the oldest start in progress, in milliseconds; 0 if there is none. */
@@ -84,7 +74,7 @@ export class StartGate {
   }
 
   #of(containerId: string): Gate {
-    const gate = this.#gates.get(containerId) ?? { entrance: new Mutex(), starts: new Map() };
+    const gate = this.#gates.get(containerId) ?? { entrance: new Turns(1), starts: new Map() };
     this.#gates.set(containerId, gate);
     return gate;
   }

@@ -1,7 +1,7 @@
 import { uptime } from "node:os";
 import { setTimeout as sleep } from "node:timers/promises";
-import { Mutex } from "async-mutex";
 import { BerthError } from "../../base/errors.ts";
+import { Turns } from "../../base/turns.ts";
 import type { DoomedTree, Obstacle, OpenFile, OutsideControl, ProcessName, Seclusion } from "../port.ts";
 import type { Freezer, Stillness } from "./cgroup.ts";
 import {
@@ -67,7 +67,7 @@ const TICK_MS = 10;
 export class OutsideView implements OutsideControl {
   readonly #parts: OutsideParts;
   /** One freeze at a time: the end of one would thaw the sandbox during the other. */
-  readonly #freezing = new Mutex();
+  readonly #freezing = new Turns(1);
 
   constructor(parts: OutsideParts) {
     this.#parts = parts;
@@ -239,7 +239,7 @@ export class OutsideView implements OutsideControl {
 
   async #end(tree: ProcessTree): Promise<void> {
     try {
-      await this.#freezing.runExclusive(() => this.#kill(tree));
+      await this.#freezing.run(() => this.#kill(tree));
     } finally {
       // A start that the tree has stopped must not block other starts.
       await this.continueStarts(0);

@@ -9,15 +9,15 @@ import type { Job, JobEnd, JobRunner } from "../../processes/shell/job.ts";
 import type { LeasedSandbox } from "../../sandboxes/lease.ts";
 import { backendLost, outOfMemory } from "./common.ts";
 import { Execution, type ExecutionEnd } from "./execution.ts";
+import type { HeldMemory } from "./held-memory.ts";
 import { holdersProbe, interruptProbe, OutputChannel } from "./output-channel.ts";
-import type { UnfinishedMessages } from "./unfinished-messages.ts";
 
 export interface InterpreterHost {
   readonly runner: JobRunner;
   readonly control: ProcessControl;
   readonly shells: Shells;
   readonly logger: Logger;
-  readonly unfinished: UnfinishedMessages;
+  readonly memory: HeldMemory;
 }
 
 /** The protocol with one kind of interpreter. */
@@ -229,7 +229,7 @@ export class InterpreterProcess {
 
   #newExecution(output: (stream: OutputStream, chunk: Buffer) => void): Execution {
     const hold = (bytes: number): void => {
-      this.#host.unfinished.hold(this.#sandbox.owner, this.#drop, bytes);
+      this.#host.memory.hold(this.#sandbox.owner, this.#drop, bytes);
     };
     this.#execution = new Execution(output, this.#language.maxPayloadBytes, hold);
     return this.#execution;
@@ -237,7 +237,7 @@ export class InterpreterProcess {
 
   #forgetExecution(): void {
     this.#execution = undefined;
-    this.#host.unfinished.hold(this.#sandbox.owner, this.#drop, 0);
+    this.#host.memory.hold(this.#sandbox.owner, this.#drop, 0);
   }
 
   /** Ends it: the service has no room for the rest of its report. */

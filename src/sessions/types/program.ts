@@ -6,13 +6,13 @@ import { mayBeOutOfMemory } from "../../processes/record.ts";
 import { type Job, type JobEnd, type JobRunner, withoutVariables } from "../../processes/shell/job.ts";
 import type { LeasedSandbox } from "../../sandboxes/lease.ts";
 import { backendLost, outOfMemory } from "./common.ts";
-import type { UnfinishedMessages } from "./unfinished-messages.ts";
+import type { HeldMemory } from "./held-memory.ts";
 
 export interface ProgramHost {
   readonly runner: JobRunner;
   readonly control: ProcessControl;
   readonly logger: Logger;
-  readonly unfinished: UnfinishedMessages;
+  readonly memory: HeldMemory;
 }
 
 interface ProgramRequest {

@@ -40,6 +40,31 @@ test("one holder per key, first come, first served; keys do not wait for each ot
   );
 });
 
+test("a waiter whose signal is aborted leaves at once, and those after it keep their order", async () => {
+  const locks = new KeyedLock();
+  const held = Promise.withResolvers<void>();
+  const holder = locks.run("k", () => held.promise);
+  const leaves = new AbortController();
+  const order: string[] = [];
+  const enter = (name: string, signal?: AbortSignal) =>
+    locks.run("k", async () => void order.push(name), signal);
+  const first = enter("first");
+  const canceled = enter("canceled", leaves.signal);
+  const last = enter("last");
+  expect(locks.usersOf("k")).toBe(4);
+  leaves.abort();
+  const late = enter("late", leaves.signal);
+  for (const left of [canceled, late]) {
+    const outcome = left.catch(({ reason }) => reason);
+    expect(await Promise.race([outcome, settled()])).toBe("CANCELED");
+  }
+  expect(locks.usersOf("k")).toBe(3);
+  held.resolve();
+  await Promise.all([holder, first, last]);
+  expect(order).toEqual(["first", "last"]);
+  expect(locks.size).toBe(0);
+});
+
 test("a waiter for a key that is released gets the same lock as a later one", async () => {
   const locks = new KeyedLock();
   const gates = [1, 2, 3].map(() => Promise.withResolvers<void>());

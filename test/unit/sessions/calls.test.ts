@@ -2,6 +2,7 @@ import { describe, expect, test } from "vitest";
 import { BerthError } from "../../../src/base/errors.ts";
 import { TOOL_CODE } from "../../../src/sessions/backend.ts";
 import { type BatchOptions, type BatchResult, runBatch } from "../../../src/sessions/tool-runner.ts";
+import { keptBytes } from "../../support/kept-bytes.ts";
 import { settled } from "../../support/manual-clock.ts";
 import { OWNER } from "../sandboxes/support.ts";
 import { gate, hasSettled, keyOf, never, requestOf, SessionBench } from "./support.ts";
@@ -78,6 +79,25 @@ describe("calls", () => {
     bench.shell.call("one").finish();
     await settled();
     expect(bench.shell.started).toEqual(["one", "three"]);
+  });
+
+  test("whose callers left the queue take no memory until their turn would have come", async () => {
+    const bench = await SessionBench.start();
+    await bench.created("shell");
+    await bench.wait("shell", "long");
+    const leave = async (): Promise<void> => {
+      const caller = new AbortController();
+      const left = bench.sessions.withSession(keyOf("shell"), caller.signal, async () => {});
+      caller.abort();
+      await left.catch(() => {});
+    };
+    // Until the code is compiled, and the pools that it uses have their size.
+    for (let count = 0; count < 300; count++) await leave();
+    const before = await keptBytes();
+    for (let count = 0; count < 3_000; count++) await leave();
+    // A call that waits takes some kilobytes.
+    expect((await keptBytes()) - before).toBeLessThan(3_000 * 500);
+    expect(bench.shell.started).toEqual(["long"]);
   });
 
   test("continue after one whose caller left while its sandbox seemed to end", async () => {

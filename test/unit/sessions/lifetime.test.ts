@@ -2,7 +2,7 @@ import { describe, expect, test } from "vitest";
 import { NO_OBSERVER } from "../../../src/sessions/tool-runner.ts";
 import { settled } from "../../support/manual-clock.ts";
 import { OWNER } from "../sandboxes/support.ts";
-import { never, requestOf, SessionBench, TTL_MS, WORKER } from "./support.ts";
+import { keyOf, never, requestOf, SessionBench, TTL_MS, WORKER } from "./support.ts";
 
 describe("the time to live", () => {
   test("ends a session that nobody uses, with its sandbox", async () => {
@@ -77,12 +77,12 @@ describe("the time to live", () => {
     await bench.created("shell", { sandbox: { sandboxId }, ttlMs: 40_000 });
     for (let passed = 0; passed < 4; passed++) {
       await bench.clock.advance(25_000);
-      const [refreshed] = await bench.sessions.refresh(OWNER, WORKER, []);
+      const [refreshed] = await bench.sessions.refresh(OWNER, WORKER, [], never);
       expect(refreshed).toMatchObject({ status: "REFRESHED", session: { activeCalls: 0 } });
     }
     expect(bench.containers).toEqual([sandboxId]);
     await bench.clock.advance(40_000);
-    expect(await bench.sessions.refresh(OWNER, WORKER, ["shell"])).toEqual([
+    expect(await bench.sessions.refresh(OWNER, WORKER, ["shell"], never)).toEqual([
       { resourceType: "shell", status: "NOT_FOUND" },
     ]);
   });
@@ -105,11 +105,29 @@ describe("a sandbox that is lost", () => {
     const { sandboxId } = await bench.created("shell");
     await bench.sandboxes.delete({ owner: OWNER, sandboxId }, 0);
     expect(bench.listed).toEqual([]);
-    expect(await bench.sessions.refresh(OWNER, WORKER, ["shell"])).toMatchObject([{ status: "NOT_FOUND" }]);
+    expect(await bench.sessions.refresh(OWNER, WORKER, ["shell"], never)).toMatchObject([
+      { status: "NOT_FOUND" },
+    ]);
     const { report } = await bench.call({ tool: "shell:answer" });
     await expect(report).rejects.toMatchObject({ reason: "SESSION_LOST" });
     const { report: next } = await bench.call({ tool: "shell:answer" });
     expect((await next).meta.temporarySession).toBe(true);
+  });
+
+  test("ends the backends of its idle sessions at once: only their next calls are waited for", async () => {
+    const bench = await SessionBench.start();
+    const { sandboxId } = await bench.sandboxes.create(OWNER, {}, { signal: never });
+    await bench.create(["shell", "notebook"], { sandbox: { sandboxId } });
+    await bench.sandboxes.delete({ owner: OWNER, sandboxId }, 0);
+    await settled();
+    for (const type of [bench.shell, bench.notebook]) expect(type.backend.cleanups).toEqual([true]);
+    await expect(bench.sessions.openView(keyOf("shell"), never)).rejects.toMatchObject({
+      reason: "SESSION_LOST",
+    });
+    const { report } = await bench.call({ tool: "notebook:answer" });
+    await expect(report).rejects.toMatchObject({ reason: "SESSION_LOST" });
+    await settled();
+    for (const type of [bench.shell, bench.notebook]) expect(type.backend.cleanups).toEqual([true]);
   });
 
   test("under an idle session is replaced by a create", async () => {

@@ -4,6 +4,15 @@ import { settled } from "../../support/manual-clock.ts";
 import { OWNER } from "../sandboxes/support.ts";
 import { GRACE_MS, gate, hasSettled, keyOf, never, SessionBench, TTL_MS, WORKER } from "./support.ts";
 
+/** The progress of a request, which is sent again and again. */
+function repeatable() {
+  let subject: string | undefined;
+  const begin = (next: string): void => {
+    subject = next;
+  };
+  return () => ({ subject, begin });
+}
+
 const broken = () => new BerthError("SESSION_START_FAILED", "on purpose");
 
 describe("create", () => {
@@ -278,6 +287,46 @@ describe("destroy", () => {
     expect(meta.sessionId).not.toBe(sessionId);
   });
 
+  test("waits for a running call, but a call that arrives meanwhile ends with its caller", async () => {
+    const bench = await SessionBench.start();
+    await bench.created("shell");
+    await bench.wait("shell", "one");
+    const destroyed = bench.sessions.destroy(OWNER, WORKER, ["shell"]);
+    const caller = new AbortController();
+    const badParams = { tool: "shell:wait", params: { name: 7 } };
+    const calls = [
+      (await bench.call({ tool: "shell:answer" }, caller.signal)).report,
+      (await bench.call(badParams, caller.signal)).report,
+      bench.sessions.openView(keyOf("shell"), caller.signal),
+      bench.create(["shell"], {}, caller.signal),
+      bench.sessions.refresh(OWNER, WORKER, [], caller.signal),
+      bench.sessions.reinitialize(keyOf("shell"), { config: {}, secrets: undefined }, 0, caller.signal),
+    ].map((call) => call.catch(({ reason }) => reason));
+    caller.abort();
+    await settled();
+    const outcomes = Promise.race([Promise.all(calls), settled()]);
+    expect(await outcomes).toEqual(calls.map(() => "CANCELED"));
+    expect(await hasSettled(destroyed)).toBe(false);
+    bench.shell.call("one").finish();
+    expect(await destroyed).toMatchObject([{ status: "DESTROYED" }]);
+  });
+
+  test("makes a limited number of calls wait", async () => {
+    const bench = await SessionBench.start();
+    await bench.created("shell");
+    const held = gate();
+    bench.shell.cleaningUp = () => held.promise;
+    const destroyed = bench.sessions.destroy(OWNER, WORKER, ["shell"]);
+    const destroy = () => bench.sessions.destroy(OWNER, WORKER, ["shell"]);
+    const waiting = Array.from({ length: 1000 }, destroy);
+    const refused = await Promise.race([destroy().catch(({ reason }) => reason), settled()]);
+    expect(refused).toBe("TOO_MANY_OPERATIONS");
+    held.resolve();
+    expect(await destroyed).toMatchObject([{ status: "DESTROYED" }]);
+    for (const result of await Promise.all(waiting)) expect(result).toMatchObject([{ status: "NOT_FOUND" }]);
+    expect(await destroy()).toMatchObject([{ status: "NOT_FOUND" }]);
+  });
+
   test("reports a failed cleanup, and the session is gone anyway", async () => {
     const bench = await SessionBench.start();
     await bench.created("shell");
@@ -299,6 +348,23 @@ describe("destroy", () => {
     bench.engine.before = async () => {};
     await bench.clock.advance(60_000);
     expect(bench.containers).toEqual([]);
+  });
+
+  test("repeated after a crash ends what it was to end, but no later session", async () => {
+    const bench = await SessionBench.start();
+    const old = await bench.created("shell");
+    bench.shell.cleaningUp = () => gate().promise;
+    const request = repeatable();
+    const destroy = () => bench.sessions.destroy(OWNER, WORKER, ["shell"], 0, request());
+    void destroy();
+    await settled();
+    await bench.restart();
+    bench.shell.cleaningUp = async () => {};
+    expect(await destroy()).toMatchObject([{ status: "DESTROYED", session: { sessionId: old.sessionId } }]);
+    await bench.restart();
+    const { sessionId } = await bench.created("shell");
+    expect(await destroy()).toEqual([{ resourceType: "shell", status: "NOT_FOUND" }]);
+    expect(bench.listed).toMatchObject([{ sessionId }]);
   });
 
   test("without types ends all sessions of the worker; a type that it lacks is NOT_FOUND", async () => {
@@ -345,6 +411,49 @@ describe("reinitialize", () => {
       session: { sandboxId, customName: "new", config: { custom_name: "new", size: 2 } },
     });
     expect(bench.shell.backends[0]?.cleanups).toEqual([false]);
+  });
+
+  test.each([
+    ["named a generation is refused", true],
+    ["named none is used", false],
+  ])("of a session whose creator %s, in a later sandbox of the same name", async (_, isNamed) => {
+    const bench = await SessionBench.start();
+    const sandbox = { sandboxId: "mine" };
+    const { generation } = await bench.sandboxes.create(OWNER, {}, { ...sandbox, signal: never });
+    await bench.created("shell", { sandbox: isNamed ? { ...sandbox, generation } : sandbox });
+    await bench.restart();
+    await bench.sandboxes.delete({ owner: OWNER, ...sandbox }, 0);
+    await bench.sandboxes.create(OWNER, {}, { ...sandbox, signal: never });
+    const replaced = await reinitialize(bench);
+    if (isNamed) expect(replaced).toMatchObject({ failure: { reason: "SANDBOX_REPLACED" } });
+    else expect(replaced).toMatchObject({ session: sandbox });
+    expect(bench.listed).toHaveLength(isNamed ? 0 : 1);
+  });
+
+  test("repeated after a crash continues, or reports its new session, and replaces no later one", async () => {
+    const bench = await SessionBench.start();
+    const { sessionId: oldSessionId } = await bench.created("shell");
+    const request = repeatable();
+    const change = { config: { size: 2 }, secrets: undefined };
+    const send = () => bench.sessions.reinitialize(keyOf("shell"), change, 0, never, request());
+    const repeat = async () => {
+      await bench.restart();
+      return send();
+    };
+    bench.shell.cleaningUp = () => gate().promise;
+    void send();
+    await settled();
+    bench.shell.cleaningUp = async () => {};
+    const done = await repeat();
+    expect(done).toMatchObject({ oldSessionId, session: { config: { size: 2 } } });
+    expect(await repeat()).toMatchObject({
+      oldSessionId,
+      session: { sessionId: bench.listed[0]?.sessionId, config: { size: 2 } },
+    });
+    await bench.sessions.destroy(OWNER, WORKER, []);
+    const later = await bench.created("shell");
+    expect(await repeat()).toMatchObject({ oldSessionId, failure: { reason: "SESSION_LOST" } });
+    expect(bench.listed).toMatchObject([{ sessionId: later.sessionId }]);
   });
 
   test("creates a session if there is none", async () => {

@@ -183,7 +183,14 @@ test("of the sessions whose sandboxes have ended, the oldest of the owner with t
   const type = new FakeType("shell");
   const recordOf = (owner: string, number: number): SessionRecord => {
     const named = { owner, workerId: `worker ${number}`, sessionId: `${number}`, name: "" };
-    const rest = { config: {}, customName: "", workspaceId: "", ttlMs: 1_000, createTimeMs: number };
+    const rest = {
+      config: {},
+      customName: "",
+      sandbox: undefined,
+      workspaceId: "",
+      ttlMs: 1_000,
+      createTimeMs: number,
+    };
     const init = { ...named, ...rest, type, temporary: false, secrets: undefined };
     return new SessionRecord(init, { clock, time, onExpiry: () => {}, onUse: () => {} });
   };

@@ -130,9 +130,9 @@ describe("a shutdown", () => {
     const bench = await SessionBench.start();
     const { sessionId } = await bench.created("shell");
     await bench.clock.advance(1_000);
-    await bench.sessions.refresh(OWNER, WORKER, []);
+    await bench.sessions.refresh(OWNER, WORKER, [], never);
     await bench.clock.advance(1_000);
-    await bench.sessions.refresh(OWNER, WORKER, []);
+    await bench.sessions.refresh(OWNER, WORKER, [], never);
     const usedMs = bench.clock.wallMs();
     await stop(bench, true);
     await bench.clock.advance(1_000);

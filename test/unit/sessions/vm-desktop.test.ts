@@ -2,8 +2,8 @@ import { setImmediate } from "node:timers/promises";
 import { expect, test } from "vitest";
 import type { OutputStream } from "../../../src/engine/port.ts";
 import type { LeasedSandbox } from "../../../src/sandboxes/lease.ts";
+import { HeldMemory } from "../../../src/sessions/types/held-memory.ts";
 import type { ProgramHost } from "../../../src/sessions/types/program.ts";
-import { UnfinishedMessages } from "../../../src/sessions/types/unfinished-messages.ts";
 import { Desktop } from "../../../src/sessions/types/vm/desktop.ts";
 import { keptBytes } from "../../support/kept-bytes.ts";
 
@@ -27,7 +27,7 @@ function sandboxOf(owner: string): LeasedSandbox {
 }
 
 /** A desktop whose driver answers with pictures of 1 MiB. */
-async function startDesktop(owner = "owner", unfinished = new UnfinishedMessages()) {
+async function startDesktop(owner = "owner", memory = new HeldMemory()) {
   const { promise: end, resolve: exit } = Promise.withResolvers<{ kind: "exited"; code: number }>();
   const driver = { isMute: false, keptBack: 0, exit: () => exit({ kind: "exited", code: 3 }) };
   let say: (stream: OutputStream, chunk: Buffer) => void = () => {};
@@ -51,7 +51,7 @@ async function startDesktop(owner = "owner", unfinished = new UnfinishedMessages
     say = output;
     return job;
   };
-  const host = { runner: { start }, unfinished } as unknown as ProgramHost;
+  const host = { runner: { start }, memory } as unknown as ProgramHost;
   return { desktop: await Desktop.start(host, sandboxOf(owner), PLACE, NEVER), driver };
 }
 
@@ -70,8 +70,8 @@ test("a desktop keeps nothing of the answers that it gave, and its end fails req
 });
 
 test("a desktop that keeps back the end of an answer is ended when there is no room for other answers", async () => {
-  const unfinished = new UnfinishedMessages(1.5 * MIB);
-  const [first, second] = [await startDesktop("a", unfinished), await startDesktop("a", unfinished)];
+  const memory = new HeldMemory(1.5 * MIB);
+  const [first, second] = [await startDesktop("a", memory), await startDesktop("a", memory)];
   first.driver.keptBack = 1;
   const kept = expect(first.desktop.request("screenshot", {}, BOUNDS)).rejects.toMatchObject({
     reason: "SESSION_LOST",
@@ -89,9 +89,9 @@ test("a desktop that keeps back the end of an answer is ended when there is no r
 
 test("what an adopted desktop keeps back counts for its session's owner", async () => {
   const held: [string, boolean][] = [];
-  const unfinished = new UnfinishedMessages();
-  unfinished.hold = (owner, _drop, bytes) => void held.push([owner, bytes > 0]);
-  const { desktop, driver } = await startDesktop("warm pool", unfinished);
+  const memory = new HeldMemory();
+  memory.hold = (owner, _drop, bytes) => void held.push([owner, bytes > 0]);
+  const { desktop, driver } = await startDesktop("warm pool", memory);
   desktop.serve({ sessionId: "s", sandbox: sandboxOf("user") });
   driver.keptBack = 1;
   const waiting = desktop.request("screenshot", {}, BOUNDS);

@@ -1002,8 +1002,8 @@ class ReinitializeSessionRequest(_message.Message):
     def config(self) -> _struct_pb2.Struct:
         """The new settings; they replace all existing ones. Unset: the settings stay
         as they are. A custom_name in it replaces the old one. Everything else that
-        the session was created with (custom name, sandbox_id, workspace and TTL)
-        stays as it is; for secrets, see that field.
+        the session was created with (custom name, sandbox_id and generation,
+        workspace and TTL) stays as it is; for secrets, see that field.
         """
 
     @_builtins.property
@@ -1070,7 +1070,8 @@ class ReinitializeSessionResponse(_message.Message):
     @_builtins.property
     def failure(self) -> _error_pb2.Failure:
         """Why there is no session. Set only for FAILED; the causes are those of
-        CreateSessions.
+        CreateSessions, or ABORTED (SESSION_LOST) for a retry, if the end of the
+        server interrupted the request and the old session is gone.
         """
 
     def __init__(

@@ -222,8 +222,8 @@ class SessionServiceServicer(object):
         FAILED; the old session is gone and no session of the type remains.
 
         Errors: INVALID_ARGUMENT for an unknown type, a bad config, or secrets if
-        the type takes none; the old session then stays; ALREADY_EXISTS
-        (REQUEST_ID_REUSED).
+        the type takes none, or RESOURCE_EXHAUSTED (NO_SPACE); the old session then
+        stays; ALREADY_EXISTS (REQUEST_ID_REUSED).
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

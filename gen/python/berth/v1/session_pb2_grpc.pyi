@@ -147,8 +147,8 @@ class SessionServiceStub:
     FAILED; the old session is gone and no session of the type remains.
 
     Errors: INVALID_ARGUMENT for an unknown type, a bad config, or secrets if
-    the type takes none; the old session then stays; ALREADY_EXISTS
-    (REQUEST_ID_REUSED).
+    the type takes none, or RESOURCE_EXHAUSTED (NO_SPACE); the old session then
+    stays; ALREADY_EXISTS (REQUEST_ID_REUSED).
     """
     ListSessions: _grpc.UnaryUnaryMultiCallable[_session_pb2.ListSessionsRequest, _session_pb2.ListSessionsResponse]
     """ListSessions lists sessions that have not expired, newest first, without
@@ -291,8 +291,8 @@ class SessionServiceAsyncStub(SessionServiceStub):
     FAILED; the old session is gone and no session of the type remains.
 
     Errors: INVALID_ARGUMENT for an unknown type, a bad config, or secrets if
-    the type takes none; the old session then stays; ALREADY_EXISTS
-    (REQUEST_ID_REUSED).
+    the type takes none, or RESOURCE_EXHAUSTED (NO_SPACE); the old session then
+    stays; ALREADY_EXISTS (REQUEST_ID_REUSED).
     """
     ListSessions: _aio.UnaryUnaryMultiCallable[_session_pb2.ListSessionsRequest, _session_pb2.ListSessionsResponse]  # type: ignore[assignment]
     """ListSessions lists sessions that have not expired, newest first, without
@@ -474,8 +474,8 @@ class SessionServiceServicer(metaclass=_abc_1.ABCMeta):
         FAILED; the old session is gone and no session of the type remains.
 
         Errors: INVALID_ARGUMENT for an unknown type, a bad config, or secrets if
-        the type takes none; the old session then stays; ALREADY_EXISTS
-        (REQUEST_ID_REUSED).
+        the type takes none, or RESOURCE_EXHAUSTED (NO_SPACE); the old session then
+        stays; ALREADY_EXISTS (REQUEST_ID_REUSED).
         """
 
     @_abc_1.abstractmethod

@@ -976,8 +976,8 @@ export declare type ReinitializeSessionRequest = Message<"berth.v1.ReinitializeS
   /**
    * The new settings; they replace all existing ones. Unset: the settings stay
    * as they are. A custom_name in it replaces the old one. Everything else that
-   * the session was created with (custom name, sandbox_id, workspace and TTL)
-   * stays as it is; for secrets, see that field.
+   * the session was created with (custom name, sandbox_id and generation,
+   * workspace and TTL) stays as it is; for secrets, see that field.
    *
    * @generated from field: google.protobuf.Struct config = 4;
    */
@@ -1057,7 +1057,8 @@ export declare type ReinitializeSessionResponse = Message<"berth.v1.Reinitialize
 
   /**
    * Why there is no session. Set only for FAILED; the causes are those of
-   * CreateSessions.
+   * CreateSessions, or ABORTED (SESSION_LOST) for a retry, if the end of the
+   * server interrupted the request and the old session is gone.
    *
    * @generated from field: berth.v1.Failure failure = 7;
    */
@@ -1771,8 +1772,8 @@ export declare const SessionService: GenService<{
    * FAILED; the old session is gone and no session of the type remains.
    *
    * Errors: INVALID_ARGUMENT for an unknown type, a bad config, or secrets if
-   * the type takes none; the old session then stays; ALREADY_EXISTS
-   * (REQUEST_ID_REUSED).
+   * the type takes none, or RESOURCE_EXHAUSTED (NO_SPACE); the old session then
+   * stays; ALREADY_EXISTS (REQUEST_ID_REUSED).
    *
    * @generated from rpc berth.v1.SessionService.ReinitializeSession
    */

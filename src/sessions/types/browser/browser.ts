@@ -10,6 +10,7 @@ import {
   type ToolCode,
   type ToolResult,
 } from "../../backend.ts";
+import type { HeldMemory } from "../held-memory.ts";
 import type { Program, ProgramHost } from "../program.ts";
 import { type ChromiumOptions, startChromium, startFailure } from "./chromium.ts";
 import { DevTools, DevToolsError } from "./devtools.ts";
@@ -64,14 +65,21 @@ export class Browser implements SessionBackend {
   #acceptDialogs: boolean;
   readonly #program: Program;
   readonly #dialogs = new Dialogs(MAX_DIALOGS);
-  readonly references = new References();
+  readonly references: References;
   readonly devtools: DevTools;
   readonly tabs: Tabs;
   #place: SessionHost;
   #broken: string | undefined;
 
-  private constructor(options: BrowserOptions, place: SessionHost, program: Program, devtools: DevTools) {
+  private constructor(
+    options: BrowserOptions,
+    place: SessionHost,
+    program: Program,
+    devtools: DevTools,
+    memory: HeldMemory,
+  ) {
     this.#acceptDialogs = options.acceptDialogs;
+    this.references = new References((drop, bytes) => memory.hold(this.#place.sandbox.owner, drop, bytes));
     this.#place = place;
     this.#program = program;
     this.devtools = devtools;
@@ -96,14 +104,14 @@ export class Browser implements SessionBackend {
         write: async (data) => program?.write(data),
         pause: () => program?.pause(),
         resume: () => program?.resume(),
-        held: (bytes) => host.unfinished.hold((browser?.place ?? place).sandbox.owner, drop, bytes),
+        held: (bytes) => host.memory.hold((browser?.place ?? place).sandbox.owner, drop, bytes),
       },
       (problem) => browser?.break(problem),
     );
     const started = await startChromium(host, place, options, (chunk) => devtools.push(chunk), signal);
     program = started;
     void program.ended.then(() => devtools.close(new ToolFailure("The browser has ended.")));
-    browser = new Browser(options, place, program, devtools);
+    browser = new Browser(options, place, program, devtools, host.memory);
     const late = AbortSignal.timeout(START_TIMEOUT_MS);
     try {
       await browser.#boot(AbortSignal.any([signal, late]));
@@ -146,6 +154,7 @@ export class Browser implements SessionBackend {
 
   async cleanup(sandboxEnds: boolean): Promise<void> {
     this.devtools.close(new ToolFailure("The session is being ended."));
+    this.references.clear();
     await this.#program.close(sandboxEnds);
   }
 

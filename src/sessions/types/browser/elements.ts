@@ -1,4 +1,5 @@
 import { z } from "zod";
+import type { Hold } from "../held-memory.ts";
 import { DevToolsError } from "./devtools.ts";
 import { ToolFailure } from "./failure.ts";
 import { FIND, IS_CONNECTED, SCROLLED_AROUND } from "./page-scripts.ts";
@@ -37,6 +38,8 @@ interface Referred {
 
 /** This many of the references that trees showed last are kept, and some older ones. */
 const KEPT_REFS = 20_000;
+/** What a reference takes, besides its key. */
+const REF_BYTES = 150;
 
 /** An element of at most this size in pixels is in view as a whole after it was scrolled into view. */
 const SMALL = 60;
@@ -50,7 +53,14 @@ export class References {
   readonly #byRef = new Map<string, Referred>();
   /** Those shown last come last. */
   readonly #refs = new Map<string, string>();
+  readonly #hold: Hold;
   #last = 0;
+  #bytes = 0;
+
+  /** @param hold called with the memory that they take, and with what drops them. */
+  constructor(hold: Hold = () => {}) {
+    this.#hold = hold;
+  }
 
   /** The reference of an element. Creates one if there is none. */
   of(tab: Tab, frame: Frame, backendNodeId: number): string {
@@ -66,7 +76,9 @@ export class References {
     const { session, frameId, loaderId } = frame;
     // Without the frame's URL, which may be long.
     this.#byRef.set(ref, { tab, frame: { session, frameId, loaderId }, backendNodeId });
+    this.#bytes += REF_BYTES + key.length;
     if (this.#refs.size > 2 * KEPT_REFS) this.#forgetOldest();
+    this.#hold(this.clear, this.#bytes);
     return ref;
   }
 
@@ -80,8 +92,17 @@ export class References {
       if (this.#refs.size <= KEPT_REFS) return;
       this.#refs.delete(key);
       this.#byRef.delete(ref);
+      this.#bytes -= REF_BYTES + key.length;
     }
   }
+
+  /** Forgets all of them. */
+  readonly clear = (): void => {
+    this.#refs.clear();
+    this.#byRef.clear();
+    this.#bytes = 0;
+    this.#hold(this.clear, 0);
+  };
 }
 
 /** The element that a caller names. @throws `ToolFailure` if it does not exist, or no longer exists. */

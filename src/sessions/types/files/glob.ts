@@ -1,5 +1,6 @@
 import { type BerthError, invalidArgument } from "../../../base/errors.ts";
 import { ownValue } from "../../../base/own-value.ts";
+import type { Hold } from "../held-memory.ts";
 import type { Pace } from "../pace.ts";
 import { expandBraces } from "./expand-braces.ts";
 
@@ -9,8 +10,11 @@ const MAX_ALTERNATIVES = 1000;
 /** How many characters these may have together. It also limits sets such as `[abc]`, which are one step each. */
 const MAX_EXPANDED = 20_000;
 const MAX_STEPS = 10_000;
-/** How many transitions are cached. */
-const MAX_TRANSITIONS = 50_000;
+/** How much memory cached states may take. */
+const MAX_CACHED_BYTES = 16 * 1024 * 1024;
+/** What a state takes, besides two bytes for each step in itself and in its key. */
+const STATE_BYTES = 600;
+const TRANSITION_BYTES = 40;
 /** How much may be evaluated without a cached transition, for all names together: about a second. */
 const MAX_WORK = 20_000_000;
 
@@ -47,13 +51,16 @@ interface State {
  *
  * Matching takes time linear in the name, whatever the pattern: the automaton is in all its states at once and never
  * backtracks. Patterns that are unreasonably long or expensive are refused.
+ *
+ * It keeps states that names have led to until it is disposed of.
  */
-export class Glob {
+export class Glob implements Disposable {
   readonly #field: string;
+  readonly #hold: Hold;
   readonly #steps: Step[] = [];
   readonly #states = new Map<string, State>();
   #first: State;
-  #transitions = 0;
+  #cachedBytes = 0;
   #work = 0;
   /** For each step, the last call of {@link #stateOf} that reached it. */
   readonly #reachedIn: Uint32Array;
@@ -63,10 +70,12 @@ export class Glob {
 
   /**
    * @param field of the request, for errors
+   * @param hold called with the memory that its states take, and with what drops them
    * @throws `INVALID_ARGUMENT` if the pattern is too long, expands to too much, or contains `!(…)`
    */
-  constructor(field: string, pattern: string) {
+  constructor(field: string, pattern: string, hold: Hold = () => {}) {
     this.#field = field;
+    this.#hold = hold;
     if (pattern.length > MAX_PATTERN) {
       throw invalidArgument(field, `has ${pattern.length} characters; at most ${MAX_PATTERN} are allowed`);
     }
@@ -113,14 +122,22 @@ export class Glob {
       this.#work += step.cost;
       if (!(hidden && step.wild) && step.takes(codePoint)) to.push(at + 1);
     }
-    if (++this.#transitions > MAX_TRANSITIONS) {
-      this.#states.clear();
-      this.#transitions = 0;
-      this.#first = this.#stateOf([0], true);
-    }
+    if (this.#cachedBytes > MAX_CACHED_BYTES) this.#forget();
     const state = this.#stateOf(to, codePoint === SLASH);
     from.next.set(codePoint, state);
+    this.#cachedBytes += TRANSITION_BYTES;
+    this.#hold(this.#forget, this.#cachedBytes);
     return state;
+  }
+
+  readonly #forget = (): void => {
+    this.#states.clear();
+    this.#cachedBytes = 0;
+    this.#first = this.#stateOf([0], true);
+  };
+
+  [Symbol.dispose](): void {
+    this.#hold(this.#forget, 0);
   }
 
   /** The state of all steps that can be reached from `steps` without a character. */
@@ -148,6 +165,7 @@ export class Glob {
       const matches = sorted.some((at) => this.#steps[at]?.kind === "match");
       state = { steps: sorted, matches, start, next: new Map() };
       this.#states.set(key, state);
+      this.#cachedBytes += STATE_BYTES + sorted.byteLength + key.length;
     }
     return state;
   }

@@ -5,6 +5,7 @@ import { HeadAndTail } from "../../../processes/head-and-tail.ts";
 import { OWN_COMMAND, type ProcessManager } from "../../../processes/manager.ts";
 import type { ExitStatus } from "../../../processes/record.ts";
 import type { SessionHost, ToolCall } from "../../backend.ts";
+import type { HeldMemory, Hold } from "../held-memory.ts";
 import { Pace } from "../pace.ts";
 import { Glob } from "./glob.ts";
 import { syntaxOf } from "./perl-syntax.ts";
@@ -49,17 +50,27 @@ export class Search {
   readonly #processes: ProcessManager;
   readonly #host: SessionHost;
   readonly #isHidden: (path: string) => boolean;
+  readonly #hold: Hold;
 
-  /** @param isHidden returns whether searches skip a path */
-  constructor(processes: ProcessManager, host: SessionHost, isHidden: (path: string) => boolean) {
+  /**
+   * @param isHidden returns whether searches skip a path
+   * @param memory limits what patterns hold
+   */
+  constructor(
+    processes: ProcessManager,
+    host: SessionHost,
+    isHidden: (path: string) => boolean,
+    memory: HeldMemory,
+  ) {
     this.#processes = processes;
     this.#host = host;
     this.#isHidden = isHidden;
+    this.#hold = (drop, bytes) => memory.hold(host.sandbox.owner, drop, bytes);
   }
 
   /** Files below a directory whose relative path matches a pattern. Sorted by bytes. */
   async glob(place: SearchPlace, pattern: string, call: ToolCall): Promise<Found<string>> {
-    const glob = new Glob("params.pattern", relativePattern("params.pattern", place, pattern));
+    using glob = new Glob("params.pattern", relativePattern("params.pattern", place, pattern), this.#hold);
     const directory = place.path;
     const args = ["find", directory, "-name", ".git", "-prune", "-o", "-type", "f", "-print0"];
     const pace = paceOf(call);
@@ -98,7 +109,7 @@ export class Search {
         "holds a line break, but grep looks at one line at a time. Give a pattern for one line; a|b matches either.",
       );
     }
-    const wanted = glob === undefined ? undefined : nameMatcher(place, glob);
+    using wanted = glob === undefined ? undefined : nameMatcher(place, glob, this.#hold);
     const { path } = place;
     const { perl, extended } = syntaxOf(pattern);
     if (perl !== undefined && extended !== undefined) throw mixed(perl, extended);
@@ -123,7 +134,7 @@ export class Search {
         if (parts.count % 2 === 1) {
           file = part.toString();
           isWanted = part.length <= MAX_PATH_BYTES && !this.#isHidden(file);
-          isWanted &&= wanted === undefined || (await wanted(file, pace));
+          isWanted &&= wanted === undefined || (await wanted.matches(file, pace));
         } else if (isWanted) found.push(lineOf(file, part));
         if (isEnough()) break;
       }
@@ -215,12 +226,15 @@ function mixed(perl: string, extended: string): BerthError {
 }
 
 /** Matches files below a path with a glob. A glob without a slash matches names in any directory, as in other tools. */
-function nameMatcher(place: SearchPlace, pattern: string): (file: string, pace: Pace) => Promise<boolean> {
-  const glob = new Glob("params.glob", relativePattern("params.glob", place, pattern));
+function nameMatcher(place: SearchPlace, pattern: string, hold: Hold) {
+  const glob = new Glob("params.glob", relativePattern("params.glob", place, pattern), hold);
   const ofName = !pattern.includes("/");
-  return (file, pace) =>
-    // Lines may be looked for in a single file.
-    glob.matches(ofName || file === place.path ? posix.basename(file) : relativeTo(place.path, file), pace);
+  return {
+    matches: (file: string, pace: Pace): Promise<boolean> =>
+      // Lines may be looked for in a single file.
+      glob.matches(ofName || file === place.path ? posix.basename(file) : relativeTo(place.path, file), pace),
+    [Symbol.dispose]: () => glob[Symbol.dispose](),
+  };
 }
 
 /**

@@ -17,6 +17,7 @@ import {
   type ToolResult,
 } from "../../backend.ts";
 import { baseConfig, withoutNul } from "../common.ts";
+import type { HeldMemory } from "../held-memory.ts";
 import { countLines, numbered, readLines } from "./read-lines.ts";
 import { Search, type SearchPlace } from "./search.ts";
 
@@ -89,14 +90,14 @@ const grep = defineTool({
 });
 
 /** The type `files`: the files in a session's workspace. */
-export function filesType(files: FileManager, processes: ProcessManager): SessionType {
+export function filesType(files: FileManager, processes: ProcessManager, memory: HeldMemory): SessionType {
   return {
     name: "files",
     description: "The files of a workspace: read, write, edit, find and search them.",
     config: baseConfig,
     tools: [read, write, edit, glob, grep],
     sandbox: {},
-    initialize: async (host) => new Files(files, processes, host),
+    initialize: async (host) => new Files(files, processes, host, memory),
   };
 }
 
@@ -122,9 +123,9 @@ class Files implements SessionBackend {
   readonly #search: Search;
   readonly #workspace: Workspace;
 
-  constructor(files: FileManager, processes: ProcessManager, host: SessionHost) {
+  constructor(files: FileManager, processes: ProcessManager, host: SessionHost, memory: HeldMemory) {
     this.#files = files;
-    this.#search = new Search(processes, host, (path) => files.isTemporary(path));
+    this.#search = new Search(processes, host, (path) => files.isTemporary(path), memory);
     this.#workspace = new Workspace(files, host);
   }
 

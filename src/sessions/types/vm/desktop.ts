@@ -6,8 +6,8 @@ import type { Json } from "../../../base/json.ts";
 import type { LeasedSandbox } from "../../../sandboxes/lease.ts";
 import type { SessionBackend, SessionHost, ViewCommand } from "../../backend.ts";
 import { backendLost } from "../common.ts";
+import type { HeldMemory } from "../held-memory.ts";
 import { Program, type ProgramHost } from "../program.ts";
-import type { UnfinishedMessages } from "../unfinished-messages.ts";
 import { DRIVER_SOURCE, driverArgv, REMOVE_DESKTOP } from "./driver-source.ts";
 import { BadFrame, type Frame, FrameReader } from "./frames.ts";
 import { MAX_CLIPBOARD_BYTES } from "./params.ts";
@@ -125,7 +125,7 @@ export class Desktop implements SessionBackend {
   private constructor(
     program: Program,
     owner: string,
-    unfinished: UnfinishedMessages,
+    memory: HeldMemory,
     { size, isRecorded }: { readonly size: ScreenSize; readonly isRecorded: boolean },
   ) {
     this.#owner = owner;
@@ -133,7 +133,7 @@ export class Desktop implements SessionBackend {
       // It may have been completed meanwhile.
       if (!this.#reader.isEmpty) this.#break("an answer was unfinished when the server had no room for more");
     };
-    this.#reader = new FrameReader((bytes) => unfinished.hold(this.#owner, drop, bytes));
+    this.#reader = new FrameReader((bytes) => memory.hold(this.#owner, drop, bytes));
     this.#size = size;
     this.#program = program;
     this.isRecorded = isRecorded;
@@ -170,7 +170,7 @@ export class Desktop implements SessionBackend {
       },
       signal,
     );
-    const desktop = new Desktop(program, sandbox.owner, host.unfinished, {
+    const desktop = new Desktop(program, sandbox.owner, host.memory, {
       size: { width, height },
       isRecorded: record !== undefined,
     });

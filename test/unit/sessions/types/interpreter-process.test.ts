@@ -1,12 +1,12 @@
 import { afterEach, expect, test, vi } from "vitest";
 import type { OutputStream } from "../../../../src/engine/port.ts";
 import type { LeasedSandbox } from "../../../../src/sandboxes/lease.ts";
+import { HeldMemory } from "../../../../src/sessions/types/held-memory.ts";
 import {
   type InterpreterHost,
   type InterpreterLanguage,
   InterpreterProcess,
 } from "../../../../src/sessions/types/interpreter-process.ts";
-import { UnfinishedMessages } from "../../../../src/sessions/types/unfinished-messages.ts";
 import { keptBytes } from "../../../support/kept-bytes.ts";
 
 afterEach(() => vi.restoreAllMocks());
@@ -29,8 +29,8 @@ test("an interpreter that does not answer is a failed start, not a canceled call
       isClosed = true;
     },
   };
-  const unfinished = new UnfinishedMessages();
-  const host = { runner: { start: async () => job }, unfinished } as unknown as InterpreterHost;
+  const memory = new HeldMemory();
+  const host = { runner: { start: async () => job }, memory } as unknown as InterpreterHost;
   const language: InterpreterLanguage = {
     ...{ argv: ["bash"], boot: "", pipes: PIPES, maxPayloadBytes: 100 },
     ...{ run: () => "", printEnd: () => "", pidsOf: () => ({ own: 0, seen: [] }) },
@@ -61,7 +61,7 @@ test("executions that leave processes running keep nothing of themselves", async
   const host = {
     runner: { start },
     shells,
-    unfinished: new UnfinishedMessages(),
+    memory: new HeldMemory(),
   } as unknown as InterpreterHost;
   // Each execution leaves another process, which does not hold the pipes.
   let lastPid = 1;
@@ -82,7 +82,7 @@ test("executions that leave processes running keep nothing of themselves", async
 });
 
 /** Starts an interpreter that says `report` at the end of code, and completes it unless the code is "stall". */
-async function startReporter(report: Buffer, unfinished = new UnfinishedMessages()) {
+async function startReporter(report: Buffer, memory = new HeldMemory()) {
   let say: (stream: OutputStream, chunk: Buffer) => void = () => {};
   const ended = Promise.withResolvers<{ readonly kind: "exited"; readonly code: number }>();
   const job = {
@@ -102,7 +102,7 @@ async function startReporter(report: Buffer, unfinished = new UnfinishedMessages
     return job;
   };
   const control = { killTree: async () => ended.resolve({ kind: "exited", code: 137 }) };
-  const host = { ...{ runner: { start }, control, unfinished }, shells: { ask: async () => "n" } };
+  const host = { ...{ runner: { start }, control, memory }, shells: { ask: async () => "n" } };
   const language: InterpreterLanguage = {
     ...{ argv: ["python3"], boot: "", pipes: PIPES, maxPayloadBytes: 4 * MIB },
     ...{ run: (code, nonce) => `${nonce} ${code}`, printEnd: (nonce) => nonce },
@@ -112,10 +112,10 @@ async function startReporter(report: Buffer, unfinished = new UnfinishedMessages
 }
 
 test("interpreters whose reports are unfinished share memory, and beyond it one is lost", async () => {
-  const unfinished = new UnfinishedMessages(3 * MIB);
+  const memory = new HeldMemory(3 * MIB);
   const report = Buffer.alloc(2 * MIB, "x");
   const bounds = { stop: NEVER, output: () => undefined };
-  const [first, second] = [await startReporter(report, unfinished), await startReporter(report, unfinished)];
+  const [first, second] = [await startReporter(report, memory), await startReporter(report, memory)];
   // One that is complete takes nothing.
   for (const each of [first, second]) expect(await each.run("done", bounds)).toMatchObject({ kind: "done" });
   const [lost] = [first, second].map((each) => each.run("stall", bounds).catch((error: unknown) => error));

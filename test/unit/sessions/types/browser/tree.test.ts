@@ -3,9 +3,12 @@ import { DevToolsError } from "../../../../../src/sessions/types/browser/devtool
 import { References } from "../../../../../src/sessions/types/browser/elements.ts";
 import type { Tab } from "../../../../../src/sessions/types/browser/tab.ts";
 import { readTree } from "../../../../../src/sessions/types/browser/tree.ts";
+import { HeldMemory } from "../../../../../src/sessions/types/held-memory.ts";
+import { keptBytes } from "../../../../support/kept-bytes.ts";
 import { processorNowMs } from "../../../../support/measure.ts";
 import { followTurns } from "../../../../support/turns.ts";
 
+const MIB = 2 ** 20;
 const FRAME = { session: "s", frameId: "page", loaderId: "l", url: "" };
 
 /** A tab whose page has this many elements of a role, by default buttons, and nothing else. */
@@ -98,6 +101,29 @@ test("the elements of a page are looked at in parts, however many there are", as
   );
   expect(largestShare(turns())).toBeLessThan(0.5);
   expect(text).toContain("- file");
+});
+
+test("references share memory, beyond which those of the owner with most are forgotten, oldest first", async () => {
+  const memory = new HeldMemory(2 * MIB);
+  const open = (owner: string) => new References((drop, bytes) => memory.hold(owner, drop, bytes));
+  const show = (references: References) => {
+    const [tab, loaderId] = [tabOf(0), "l".repeat(200)];
+    for (let element = 0; element < 2_000; element++) references.of(tab, { ...FRAME, loaderId }, element);
+  };
+  const before = await keptBytes();
+  const modest = open("modest");
+  modest.of(tabOf(0), FRAME, 1);
+  const browsers = Array.from({ length: 16 }, () => open("greedy"));
+  for (const references of browsers) {
+    show(references);
+    await Promise.resolve();
+  }
+  // They would take 10 MiB together.
+  expect((await keptBytes()) - before).toBeLessThan(5 * MIB);
+  const kept = browsers.map((references) => references.get("e1") !== undefined);
+  expect([kept[0], kept.at(-1), modest.get("e1") !== undefined]).toEqual([false, true, true]);
+  for (const references of [modest, ...browsers]) references.clear();
+  expect(browsers.at(-1)?.get("e1")).toBeUndefined();
 });
 
 test("references that a tree shows stay, and later ones take no longer", () => {

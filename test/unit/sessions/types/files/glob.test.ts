@@ -2,10 +2,13 @@ import { posix } from "node:path";
 import fc from "fast-check";
 import { describe, expect, test } from "vitest";
 import { Glob } from "../../../../../src/sessions/types/files/glob.ts";
+import { HeldMemory } from "../../../../../src/sessions/types/held-memory.ts";
 import { Pace } from "../../../../../src/sessions/types/pace.ts";
+import { keptBytes } from "../../../../support/kept-bytes.ts";
 import { processorNowMs } from "../../../../support/measure.ts";
 import { scaled } from "../../../../support/scale.ts";
 
+const MIB = 2 ** 20;
 const pace = new Pace(new AbortController().signal);
 
 const matches = (pattern: string, path: string): Promise<boolean> =>
@@ -122,6 +125,26 @@ describe("a hostile glob", () => {
       for (let count = 0; count < 1000; count++) await glob.matches(name(), pace);
     };
     await expect(matchAll()).rejects.toThrow("takes too long");
+  });
+
+  test("holds the states that names lead to, which others can drop, until it is disposed of", async () => {
+    const memory = new HeldMemory(2 * MIB);
+    const held: number[] = [];
+    const before = await keptBytes();
+    const glob = new Glob("pattern", `*a${"?".repeat(250)}`, (drop, bytes) => {
+      held.push(bytes);
+      memory.hold("owner", drop, bytes);
+    });
+    let seed = 1;
+    const random = () => (seed = (seed * 48271) % 2147483647);
+    for (let count = 0; count < 150; count++)
+      await glob.matches(Array.from({ length: 250 }, () => "ab"[random() % 2]).join(""), pace);
+    // They are counted for what they take, and would take 35 MiB together.
+    expect(Math.max(...held) / MIB).toBeCloseTo(2, 1);
+    expect((await keptBytes()) - before).toBeLessThan(8 * MIB);
+    expect(await glob.matches(`a${"b".repeat(250)}`, pace)).toBe(true);
+    glob[Symbol.dispose]();
+    expect(held.at(-1)).toBe(0);
   });
 
   test("lets others use the event loop while it looks at one long name", async () => {

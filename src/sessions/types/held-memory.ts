@@ -2,11 +2,15 @@ import { FairShare } from "../../base/fair-share.ts";
 
 const MAX_BYTES = 256 * 1024 * 1024;
 
+/** {@link HeldMemory.hold} for one owner. */
+export type Hold = (drop: () => void, bytes: number) => void;
+
 /**
- * Limits the memory for messages of which programs in sandboxes have sent only a part, over all sessions. Each may be a
- * picture of a large screen, and a program can keep back its end for as long as the call may take.
+ * Limits the memory that code in sandboxes makes the service hold, over all sessions: messages of which a program has
+ * sent only a part, which may be pictures of large screens, references to the elements of pages, and states of globs. A
+ * program can keep it held for as long as a call or a session may take.
  */
-export class UnfinishedMessages {
+export class HeldMemory {
   readonly #maxBytes: number;
   readonly #shares = new FairShare<() => void>();
   readonly #owners = new Map<() => void, string>();
@@ -16,9 +20,9 @@ export class UnfinishedMessages {
   }
 
   /**
-   * Sets how much a program's unfinished message holds for an owner. Beyond the limit, the owners with most lose those
-   * that have grown least recently.
-   * @param drop identifies the program. Called later in this turn of the event loop to drop its message.
+   * Sets how much something holds for an owner. Beyond the limit, the owners with most lose what has grown least
+   * recently.
+   * @param drop identifies it. Called later in this turn of the event loop to drop it.
    */
   hold(owner: string, drop: () => void, bytes: number): void {
     const former = this.#owners.get(drop);

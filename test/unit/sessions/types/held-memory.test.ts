@@ -1,12 +1,12 @@
 import { expect, test } from "vitest";
-import { UnfinishedMessages } from "../../../../src/sessions/types/unfinished-messages.ts";
+import { HeldMemory } from "../../../../src/sessions/types/held-memory.ts";
 
 test("beyond the limit, the owner with most loses what has grown least recently", async () => {
-  const unfinished = new UnfinishedMessages(100);
+  const memory = new HeldMemory(100);
   const dropped: string[] = [];
   const programOf = (owner: string, name: string) => {
     const drop = () => void dropped.push(name);
-    return (bytes: number) => unfinished.hold(owner, drop, bytes);
+    return (bytes: number) => memory.hold(owner, drop, bytes);
   };
   const [a1, a2, b] = [programOf("a", "a1"), programOf("a", "a2"), programOf("b", "b")];
   b(30);
