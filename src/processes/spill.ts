@@ -76,10 +76,16 @@ export class SpillDirectory {
   recovery(): (place: StoredPlace, length: number) => StoredBytes {
     const segments = new Map<string, Segment>();
     return ({ file, position }, length) => {
-      const segment = segments.get(file) ?? Segment.recover(path.join(this.#path, path.basename(file)));
+      const segment = segments.get(file) ?? Segment.recover(this.#pathOf(file));
       segments.set(file, segment);
       return segment.piece(position, length);
     };
+  }
+
+  /** Removes files of an earlier run of the service, of which nothing is read any more. */
+  remove(files: readonly string[]): void {
+    // If that fails, the next start of the service sweeps them.
+    for (const file of files) unlink(this.#pathOf(file)).catch(() => {});
   }
 
   /** Removes every file that was not kept. Call it before anything is written. */
@@ -87,8 +93,12 @@ export class SpillDirectory {
     const names = await readdir(this.#path);
     const unused = names.filter((name) => !this.#kept.has(name));
     // Directories stay: they are not Berth's.
-    await Promise.all(unused.map((name) => unlink(path.join(this.#path, name)).catch(() => {})));
+    await Promise.all(unused.map((name) => unlink(this.#pathOf(name)).catch(() => {})));
     this.#kept.clear();
+  }
+
+  #pathOf(file: string): string {
+    return path.join(this.#path, path.basename(file));
   }
 }
 
