@@ -103,6 +103,35 @@ export const PROCESS_DEFECTS: readonly Defect[] = [
     },
   },
   {
+    name: "output on disk is reported as missing while the service may open no more files",
+    changes: [
+      {
+        file: "src/processes/spill.ts",
+        from: 'if (!/^E[MN]FILE$/.test(codeOf(error) ?? "")) throw error;',
+        to: "throw error;",
+      },
+    ],
+    test: {
+      file: "test/unit/processes/transcript.test.ts",
+      title:
+        "output on disk that cannot be read for lack of a descriptor is read later, and is not reported as missing",
+    },
+  },
+  {
+    name: "each reader of output on disk holds a descriptor",
+    changes: [
+      {
+        file: "src/processes/spill.ts",
+        from: "const opened = new Turns(8);",
+        to: "const opened = new Turns(800);",
+      },
+    ],
+    test: {
+      file: "test/unit/processes/transcript.test.ts",
+      title: "any number of readers of output on disk has a few files open",
+    },
+  },
+  {
     name: "a timer of an idle service waits for the next event",
     changes: [
       {
