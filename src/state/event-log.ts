@@ -25,6 +25,8 @@ interface History<Body> {
 
 /** How many published events may have been lost from the disk when the machine lost power. */
 const MAX_LOST_WITH_POWER = 100_000;
+/** How many waiting events a transaction stores: it takes some 10 µs for each, even if the disk is still full. */
+const STORED_AT_ONCE = 500;
 
 /** An event without a sequence number. */
 type UnnumberedEvent<Body> = Omit<LoggedEvent<Body>, "sequence">;
@@ -81,8 +83,13 @@ export class EventLog<Body> {
     return { timeMs: this.#clock.wallMs(), sandboxId, generation, owner, body };
   }
 
-  /** Stores the waiting events and then this one, in the caller's transaction. @throws `NO_SPACE` */
+  /**
+   * Stores the waiting events and then this one, in the caller's transaction; without one, only the first of those that
+   * wait.
+   * @throws `NO_SPACE`, also if so many wait that this event must wait behind them.
+   */
   store(event?: UnnumberedEvent<Body>): void {
+    if (event !== undefined && this.#waiting.length > STORED_AT_ONCE) throw behindOthers();
     if (!this.#isOpen) this.#store.open(this.#clock.bootId, this.#newLoss);
     const { events, loss } = this.#next(event);
     for (const numbered of events) this.#store.append(numbered);
@@ -95,8 +102,8 @@ export class EventLog<Body> {
     const { events, loss } = this.#next(event);
     this.#isOpen = true;
     this.#newLoss = undefined;
-    this.#waiting = [];
-    this.#overflow = false;
+    this.#waiting = this.#waiting.slice(events.length);
+    if (loss !== undefined) this.#overflow = false;
     this.#trimmed.clear();
     for (const numbered of events) this.#add(numbered);
     if (loss !== undefined) this.#losses.push(loss);
@@ -106,13 +113,19 @@ export class EventLog<Body> {
 
   /** Queues an event that could not be stored. */
   defer(event: UnnumberedEvent<Body>): void {
-    if (this.#waiting.length < this.#keep) this.#waiting.push(event);
-    else this.#overflow = true;
+    // Once one is lost, so are those after it until the loss is stored: it has one place among the numbers.
+    this.#overflow ||= this.#waiting.length >= this.#keep;
+    if (!this.#overflow) this.#waiting.push(event);
+  }
+
+  /** Whether there are events that are not stored yet. */
+  get waits(): boolean {
+    return this.#waiting.length > 0;
   }
 
   /** Records that everything published is stored. Call it once, after the last event. */
   close(): void {
-    if (!this.#isOpen || this.#waiting.length > 0) return;
+    if (!this.#isOpen || this.waits) return;
     try {
       this.#store.close();
     } catch {
@@ -168,15 +181,17 @@ export class EventLog<Body> {
     return this.#wake.size;
   }
 
-  /** The waiting events and this one with their sequence numbers, then the loss if not all could wait. */
+  /** What {@link store} stores: events with their sequence numbers, then the loss if not all could wait. */
   #next(event: UnnumberedEvent<Body> | undefined): {
     readonly events: readonly LoggedEvent<Body>[];
     readonly loss: EventRange | undefined;
   } {
-    const all = event === undefined ? this.#waiting : [...this.#waiting, event];
+    const first = this.#waiting.slice(0, STORED_AT_ONCE);
+    const all = event === undefined ? first : [...first, event];
     const events = all.map((one, index) => ({ ...one, sequence: this.#last + 1 + index }));
     const behind = this.#last + all.length + 1;
-    return { events, loss: this.#overflow ? { from: behind, to: behind } : undefined };
+    const hasLoss = this.#overflow && first.length === this.#waiting.length;
+    return { events, loss: hasLoss ? { from: behind, to: behind } : undefined };
   }
 
   #open(): void {
@@ -239,4 +254,12 @@ export class EventLog<Body> {
     const lost = this.#losses.find(({ to }) => to >= sequence);
     return lost && { from: Math.max(lost.from, sequence), to: lost.to };
   }
+}
+
+function behindOthers(): BerthError {
+  return new BerthError(
+    "NO_SPACE",
+    "Many events are not stored yet, because the disk of the server's data directory was full. Try again when it has space.",
+    { retryAfterMs: 1_000 },
+  );
 }

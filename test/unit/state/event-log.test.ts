@@ -194,6 +194,26 @@ describe("an event that cannot be stored", () => {
     expect(await now(newLog(log.store), 0)).toEqual(await now(log, 0));
   });
 
+  test("among thousands is stored with a part of them, and nothing is stored before them", async () => {
+    const log = newLog(memoryStore(), new ManualClock(), 1_200);
+    log.append(1, "before");
+    for (let i = 0; i < 1_205; i++) log.log.defer(event(log, `waits-${i}`));
+    const stored = (): number => log.store.events.load().length;
+    expect(() => log.append(1, "after")).toThrow("Many events are not stored yet");
+    const counts: number[] = [];
+    for (; log.log.waits; log.log.publish()) {
+      counts.push(stored());
+      log.log.store();
+      // What cannot wait is lost with what was lost before, which has one place.
+      log.log.defer(event(log, "late"));
+    }
+    expect(counts).toEqual([1, 501, 1_001]);
+    log.append(1, "after");
+    const waited = Array.from({ length: 1_200 }, (_, index) => `waits-${index}`);
+    expect(ids(await now(log, 0))).toEqual(["before", ...waited, "trimmed", "after"]);
+    expect(await now(newLog(log.store, new ManualClock(), 1_200), 0)).toEqual(await now(log, 0));
+  });
+
   test("uses up no number if the service is killed: no two published events have the same", async () => {
     const first = newLog();
     first.append(2);
