@@ -132,6 +132,31 @@ export const PROCESS_DEFECTS: readonly Defect[] = [
     },
   },
   {
+    name: "each output of a process wakes thousands of attached readers in one turn of the event loop",
+    changes: [
+      {
+        file: "src/processes/transcript.ts",
+        from: "if (waiting !== undefined) void turns.wakeEach(waiting);",
+        to: "for (const wake of waiting ?? []) wake();",
+      },
+    ],
+    test: {
+      file: "test/unit/processes/transcript.test.ts",
+      title:
+        "readers that wait for output are woken in turns of the event loop, because there may be thousands",
+    },
+  },
+  {
+    name: "what callers do once they are woken does not count as a part of the turn",
+    changes: [
+      { file: "src/base/turn-share.ts", from: "      await new Promise<void>(afterMicrotasks);\n", to: "" },
+    ],
+    test: {
+      file: "test/unit/base/turn-share.test.ts",
+      title: "what callers do once they are woken together does not block the event loop",
+    },
+  },
+  {
     name: "a timer of an idle service waits for the next event",
     changes: [
       {

@@ -407,3 +407,26 @@ test("any number of readers of output on disk has a few files open", async () =>
   expect(new Set(items.map((item) => item?.type))).toEqual(new Set(["output"]));
   expect(most).toBeLessThan(10);
 });
+
+test("readers that wait for output are woken in turns of the event loop, because there may be thousands", async () => {
+  const transcript = transcriptOf({ windowBytes: 1_000_000, headBytes: 1_000 });
+  const order: string[] = [];
+  const readers = Array.from({ length: 4 }, async () => {
+    await transcript.changed(60_000, new AbortController().signal);
+    order.push("reader");
+    for (const end = performance.now() + 6; performance.now() < end; );
+  });
+  // The next turn is nobody's yet.
+  await new Promise((resolve) => setImmediate(resolve));
+  let isRead = false;
+  const turn = (): void => {
+    order.push("turn");
+    if (!isRead) setImmediate(turn);
+  };
+  setImmediate(turn);
+  transcript.append("stdout", Buffer.from("output"));
+  await Promise.all(readers);
+  isRead = true;
+  expect(order.filter((what) => what === "reader")).toHaveLength(4);
+  expect(order.join(" ")).not.toContain("reader reader");
+});

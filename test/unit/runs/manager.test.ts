@@ -662,6 +662,34 @@ test("a slow watcher of a run that is dropped gets the rest of its history, and 
   expect(items.at(-1)).toMatchObject({ event: { body: { type: "ENDED" } } });
 });
 
+test("an event is read once for all that wait for it, and they are woken in turns of the event loop", async () => {
+  const bench = await RunBench.start();
+  const runId = await running(bench, { sandbox: { kind: "none" } });
+  const newest = bench.store.runs.newestEvent(runId);
+  const order: string[] = [];
+  const watch = async (): Promise<void> => {
+    const items = bench.runs.catalog.watch(OWNER, runId, newest, never);
+    const { value } = await items.next();
+    order.push(value.event.body.type);
+    for (const end = performance.now() + 6; performance.now() < end; );
+  };
+  const watchers = Array.from({ length: 4 }, watch);
+  await settled();
+  const events = vi.spyOn(bench.store.runs, "events");
+  let isSeen = false;
+  const turn = (): void => {
+    order.push("turn");
+    if (!isSeen) setImmediate(turn);
+  };
+  setImmediate(turn);
+  await finish(bench, runId, { outcome: "CONTINUE" });
+  await Promise.all(watchers);
+  isSeen = true;
+  expect(events).toHaveBeenCalledTimes(1);
+  expect(order.filter((what) => what === "STEP_REPORTED")).toHaveLength(4);
+  expect(order.join(" ")).not.toContain("STEP_REPORTED STEP_REPORTED");
+});
+
 test("of a long history, watchers of a run that is removed get the end", async () => {
   const bench = await RunBench.start();
   const runId = await running(bench, { sandbox: { kind: "none" }, maxSteps: 300, stepTimeoutMs: 1e6 });
