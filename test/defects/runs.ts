@@ -7,6 +7,36 @@ const AGENTS = "test/integration/clients/agents.test.ts";
 /** What runs did to callers. */
 export const RUN_DEFECTS: readonly Defect[] = [
   {
+    name: "the steps of a run that is started again are deleted in one turn of the event loop",
+    changes: [
+      {
+        file: "src/runs/manager.ts",
+        from: "while (this.#parts.store.clearSomeSteps(runId)) {",
+        to: "while (!runId) {",
+      },
+    ],
+    test: {
+      file: "test/unit/runs/manager.test.ts",
+      title: "a %s of a run with many steps deletes them in turns of the event loop",
+      row: "start",
+    },
+  },
+  {
+    name: "the steps of a run that is reset are deleted in one turn of the event loop",
+    changes: [
+      {
+        file: "src/runs/manager.ts",
+        from: "if (!this.#parts.store.clearSomeSteps(runId)) {",
+        to: "if (runId) {",
+      },
+    ],
+    test: {
+      file: "test/unit/runs/manager.test.ts",
+      title: "a %s of a run with many steps deletes them in turns of the event loop",
+      row: "reset",
+    },
+  },
+  {
     name: "each watcher of a run reads and decrypts every event for itself",
     changes: [
       {

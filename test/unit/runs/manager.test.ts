@@ -742,6 +742,33 @@ test("what a removed run leaves in the database is deleted soon, also if the ser
   expect(bench.store.runs.purge()).toBe(false);
 });
 
+test.each([
+  ["start", (bench: RunBench, runId: string) => bench.runs.start(OWNER, runId, undefined, never)],
+  ["reset", (bench: RunBench, runId: string) => bench.runs.reset(OWNER, runId)],
+])("a %s of a run with many steps deletes them in turns of the event loop", async (_, act) => {
+  const bench = await RunBench.start();
+  const runId = create(bench, { sandbox: { kind: "none" } });
+  const run = bench.runs.catalog.find(OWNER, runId);
+  const step = { outcome: "CONTINUE", stuck: false, startTimeMs: 0, endTimeMs: 0 } as const;
+  for (let number = 1; number <= 1_000; number++) {
+    const addStep = { ...step, step: number, result: "x".repeat(16 * 1024) };
+    bench.store.runs.save({ run, events: [], timeMs: 0, addStep });
+  }
+  let turns = 0;
+  let isOver = false;
+  const turn = (): void => {
+    turns++;
+    if (!isOver) setImmediate(turn);
+  };
+  setImmediate(turn);
+  const { steps } = await act(bench, runId);
+  isOver = true;
+  expect(steps).toEqual([]);
+  expect(bench.store.runs.steps(runId)).toEqual([]);
+  // Of 16 MiB, 2 MiB in each.
+  expect(turns).toBeGreaterThan(6);
+});
+
 test("whatever happens concurrently, nothing is left in the end", async () => {
   const random = seededRandom(7);
   const pick = <T>(items: readonly T[]): T => items[Math.floor(random() * items.length)] as T;
