@@ -1,5 +1,6 @@
 import type { Clock } from "../base/clock.ts";
 import { abortError, BerthError } from "../base/errors.ts";
+import { TurnShare } from "../base/turn-share.ts";
 import type { EventRange, EventStore, LoggedEvent } from "./event-store.ts";
 
 /** What a watcher gets: an event, or a notice that events `from` to `to` are gone. */
@@ -27,6 +28,8 @@ interface History<Body> {
 const MAX_LOST_WITH_POWER = 100_000;
 /** How many waiting events a transaction stores: it takes some 10 µs for each, even if the disk is still full. */
 const STORED_AT_ONCE = 500;
+/** The share of the event loop for watchers that wait for an event, of which there may be thousands. */
+const turns = new TurnShare();
 
 /** An event without a sequence number. */
 type UnnumberedEvent<Body> = Omit<LoggedEvent<Body>, "sequence">;
@@ -55,7 +58,9 @@ export class EventLog<Body> {
   #overflow = false;
   /** Owners whose history was trimmed since the last write. */
   readonly #trimmed = new Set<string>();
-  readonly #wake = new Set<() => void>();
+  #watchers = 0;
+  /** Wakes the watchers that wait for an event. */
+  #waitingWatchers = new Set<() => void>();
 
   /** @param keep how many events to keep. Beyond that, the oldest of the owner with the most are removed first. */
   constructor(clock: Clock, store: EventStore<Body>, keep = 10_000) {
@@ -108,7 +113,9 @@ export class EventLog<Body> {
     for (const numbered of events) this.#add(numbered);
     if (loss !== undefined) this.#losses.push(loss);
     this.#last = loss?.to ?? events.at(-1)?.sequence ?? this.#last;
-    for (const wake of this.#wake) wake();
+    const watchers = this.#waitingWatchers;
+    this.#waitingWatchers = new Set();
+    void turns.wakeEach(watchers);
   }
 
   /** Queues an event that could not be stored. */
@@ -149,7 +156,7 @@ export class EventLog<Body> {
     }
     let wake = (): void => {};
     const onWake = (): void => wake();
-    this.#wake.add(onWake);
+    this.#watchers++;
     signal.addEventListener("abort", onWake);
     try {
       while (true) {
@@ -164,6 +171,7 @@ export class EventLog<Body> {
         if (event === undefined) {
           await new Promise<void>((resolve) => {
             wake = resolve;
+            this.#waitingWatchers.add(onWake);
           });
           continue;
         }
@@ -172,13 +180,14 @@ export class EventLog<Body> {
         yield { type: "event", event };
       }
     } finally {
-      this.#wake.delete(onWake);
+      this.#watchers--;
+      this.#waitingWatchers.delete(onWake);
       signal.removeEventListener("abort", onWake);
     }
   }
 
   get watchers(): number {
-    return this.#wake.size;
+    return this.#watchers;
   }
 
   /** What {@link store} stores: events with their sequence numbers, then the loss if not all could wait. */

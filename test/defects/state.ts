@@ -19,6 +19,20 @@ export const STATE_DEFECTS: readonly Defect[] = [
     },
   },
   {
+    name: "an event wakes thousands of watchers in one turn of the event loop",
+    changes: [
+      {
+        file: EVENT_LOG,
+        from: "    void turns.wakeEach(watchers);\n",
+        to: "    for (const wake of watchers) wake();\n",
+      },
+    ],
+    test: {
+      file: "test/unit/state/event-log.test.ts",
+      title: "that waits is woken in turns of the event loop, because thousands may wait",
+    },
+  },
+  {
     name: "an event that cannot wait is published before thousands that wait",
     changes: [
       {

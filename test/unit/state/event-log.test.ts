@@ -128,6 +128,29 @@ describe("a watcher", () => {
     expect(log.watchers).toBe(0);
   });
 
+  test("that waits is woken in turns of the event loop, because thousands may wait", async () => {
+    const { append, watch } = newLog();
+    const order: string[] = [];
+    const watchers = Array.from({ length: 4 }, async () => {
+      await watch(0).items.next();
+      order.push("watcher");
+      for (const end = performance.now() + 6; performance.now() < end; );
+    });
+    // The next turn is nobody's yet.
+    await new Promise((resolve) => setImmediate(resolve));
+    let isSeen = false;
+    const turn = (): void => {
+      order.push("turn");
+      if (!isSeen) setImmediate(turn);
+    };
+    setImmediate(turn);
+    append(1);
+    await Promise.all(watchers);
+    isSeen = true;
+    expect(order.filter((what) => what === "watcher")).toHaveLength(4);
+    expect(order.join(" ")).not.toContain("watcher watcher");
+  });
+
   test("from a position that was never reached is refused", async () => {
     const { append, watch } = newLog();
     append(3);
