@@ -19,6 +19,16 @@ export class TurnShare {
     return new Promise((resolve) => this.#waiting.push(resolve));
   }
 
+  /** Wakes waiting callers, one after the other. What each then does in microtasks counts before the next one. */
+  async wakeEach(callers: Iterable<() => void>): Promise<void> {
+    for (const wake of callers) {
+      const turn = this.enter();
+      if (turn) await turn;
+      wake();
+      await new Promise<void>(afterMicrotasks);
+    }
+  }
+
   #hasTime(): boolean {
     const nowMs = performance.now();
     if (this.#sinceMs === undefined) {
@@ -36,8 +46,12 @@ export class TurnShare {
   readonly #resume = (): void => {
     if (this.#waiting.length === 0 || !this.#hasTime()) return;
     this.#waiting.shift()?.();
-    // Count the work of the resumed caller before resuming the next: a tick that is set from a microtask runs after all
-    // microtasks.
-    queueMicrotask(() => process.nextTick(this.#resume));
+    // Count the work of the resumed caller before resuming the next.
+    afterMicrotasks(this.#resume);
   };
+}
+
+/** A tick that is set from a microtask runs after all microtasks. */
+function afterMicrotasks(act: () => void): void {
+  queueMicrotask(() => process.nextTick(act));
 }

@@ -3,7 +3,10 @@ import type { SummarizedProcess } from "./store.ts";
 import type { BudgetedTranscript } from "./transcript-budget.ts";
 
 /** What is known about an ended process without reading it from the store. */
-type EndedSummary = Omit<SummarizedProcess, "endedAt">;
+interface EndedSummary extends Omit<SummarizedProcess, "endedAt" | "files"> {
+  /** Removes the files of its output. Absent: it has none, or its transcript removes them. */
+  readonly removeFiles?: () => void;
+}
 
 /**
  * An ended process, as lists and limits use it. There may be ten thousand, and few are ever requested. Once the
@@ -32,7 +35,7 @@ export class EndedProcess {
     this.endedAt = endedAt;
     this.#read = read;
     this.#process = process;
-    if (process === undefined) this.#unread = unread(summary.heldBytes, summary.files.length > 0, this);
+    if (process === undefined) this.#unread = unread(summary.heldBytes, this, summary.removeFiles);
   }
 
   /** The complete process, read from the store if necessary. @throws the errors of that read */
@@ -50,7 +53,7 @@ export class EndedProcess {
    */
   release(): void {
     if (this.#process === undefined) return;
-    this.#unread = unread(this.#process.transcript.heldBytes, false, this);
+    this.#unread = unread(this.#process.transcript.heldBytes, this);
     this.#process = undefined;
   }
 
@@ -60,22 +63,22 @@ export class EndedProcess {
   }
 }
 
-/** A placeholder for a transcript that has not been read. The transcript is read when output must be dropped. */
+/** A placeholder for a transcript that has not been read. It is read when a part of it must be dropped. */
 class UnreadTranscript implements BudgetedTranscript {
   readonly ended = true;
+  readonly isUnread = true;
   readonly ahead = 0;
   readonly memoryBytes = 0;
   heldBytes: number;
   onHeld: () => void = nothing;
   pressed: () => boolean = never;
-  readonly #inFiles: boolean;
   readonly #process: EndedProcess;
+  readonly #removeFiles: () => void;
 
-  /** @param inFiles whether part of it is in files, which must be removed with it. */
-  constructor(heldBytes: number, inFiles: boolean, process: EndedProcess) {
+  constructor(heldBytes: number, process: EndedProcess, removeFiles: () => void) {
     this.heldBytes = heldBytes;
-    this.#inFiles = inFiles;
     this.#process = process;
+    this.#removeFiles = removeFiles;
   }
 
   shrink(): void {
@@ -83,8 +86,8 @@ class UnreadTranscript implements BudgetedTranscript {
   }
 
   clear(): void {
-    if (this.#inFiles) this.#change((transcript) => transcript.clear());
-    else this.leave();
+    this.#removeFiles();
+    this.leave();
   }
 
   giveWay(bytes: number): void {
@@ -117,8 +120,12 @@ class UnreadTranscript implements BudgetedTranscript {
 }
 
 /** Undefined if there is no output, as for most commands. */
-function unread(heldBytes: number, inFiles: boolean, process: EndedProcess): UnreadTranscript | undefined {
-  return heldBytes === 0 ? undefined : new UnreadTranscript(heldBytes, inFiles, process);
+function unread(
+  heldBytes: number,
+  process: EndedProcess,
+  removeFiles = nothing,
+): UnreadTranscript | undefined {
+  return heldBytes === 0 ? undefined : new UnreadTranscript(heldBytes, process, removeFiles);
 }
 
 function nothing(): void {}

@@ -70,9 +70,10 @@ export async function recoverProcesses(
     return process;
   };
   const read = (processId: string): Process => readProcess(processId, { store, time, disk }, parts);
-  const find = (summary: SummarizedProcess): EndedProcess => {
-    for (const file of summary.files) disk.keep(file);
-    return new EndedProcess(summary, time.toMonotonic(summary.endedAt), read);
+  const find = ({ files, ...summary }: SummarizedProcess): EndedProcess => {
+    for (const file of files) disk.keep(file);
+    const removeFiles = (): void => disk.remove(files);
+    return new EndedProcess({ ...summary, removeFiles }, time.toMonotonic(summary.endedAt), read);
   };
   const ended = store.ended().map(find);
   const processes = store.unsummarized().map(load);

@@ -12,6 +12,8 @@ import { commandBytes } from "./record.ts";
 
 const KEEP_ENDED_MS = 24 * 3600 * 1000;
 const MAX_ENDED = 10_000;
+/** How many of the processes that have expired a call removes: with much output, each takes a millisecond. */
+const REMOVED_AT_ONCE = 32;
 /** Limit for the commands of all ended processes, because all of them may be read into memory. */
 const MAX_COMMAND_BYTES = 32 * 1024 * 1024;
 
@@ -41,8 +43,8 @@ export class ProcessRegistry {
   readonly #allRunning = new Set<Process>();
   /** Number of processes of each sandbox that are running or being started. */
   readonly #taken = new Map<string, number>();
-  /** When each ended process expires, oldest first. */
-  readonly #ended = new Map<EndedProcess, number>();
+  /** In the order of their ends. */
+  readonly #ended = new Set<EndedProcess>();
   /** No ended process expires before this. */
   #nextExpiry = Number.POSITIVE_INFINITY;
   readonly #endedShares = new FairShare<EndedProcess>();
@@ -108,7 +110,7 @@ export class ProcessRegistry {
 
   get(owner: string, processId: string): Process | undefined {
     this.#forget();
-    const entry = this.#entries.get(processId);
+    const entry = this.#find(processId);
     return entry?.sandbox.owner === owner ? wholeOf(entry) : undefined;
   }
 
@@ -126,10 +128,17 @@ export class ProcessRegistry {
     for (const { id } of items) {
       await turns.enter();
       // It may have been removed, or may have ended, meanwhile.
-      const entry = this.#entries.get(id);
+      const entry = this.#find(id);
       if (entry !== undefined) whole.push(wholeOf(entry));
     }
     return { items: whole, next };
+  }
+
+  /** Those that have expired are not found, also before they are removed. */
+  #find(processId: string): Entry | undefined {
+    const entry = this.#entries.get(processId);
+    const hasExpired = entry instanceof EndedProcess && expiryOf(entry) <= this.#clock.monotonicMs();
+    return hasExpired ? undefined : entry;
   }
 
   #recover(process: Process): Reservation {
@@ -162,9 +171,8 @@ export class ProcessRegistry {
 
   #keepEnded(process: EndedProcess): void {
     const { owner } = process.sandbox;
-    const forgetAt = process.endedAt + KEEP_ENDED_MS;
-    this.#ended.set(process, forgetAt);
-    this.#nextExpiry = Math.min(this.#nextExpiry, forgetAt);
+    this.#ended.add(process);
+    this.#nextExpiry = Math.min(this.#nextExpiry, expiryOf(process));
     this.#endedShares.set(owner, process);
     this.#commandShares.set(owner, process, process.commandBytes);
     this.#forget();
@@ -179,9 +187,10 @@ export class ProcessRegistry {
 
   #removeExpired(now: number): void {
     this.#nextExpiry = Number.POSITIVE_INFINITY;
-    for (const [entry, forgetAt] of this.#ended) {
-      if (forgetAt > now) {
-        this.#nextExpiry = forgetAt;
+    let left = REMOVED_AT_ONCE;
+    for (const entry of this.#ended) {
+      if (expiryOf(entry) > now || left-- === 0) {
+        this.#nextExpiry = expiryOf(entry);
         break;
       }
       this.#remove(entry);
@@ -215,9 +224,13 @@ function endedProcess(process: Process, read: (id: string) => Process): EndedPro
     startTimeMs,
     commandBytes: commandBytes(options.command),
     heldBytes: transcript.heldBytes,
-    files: [],
   };
   return new EndedProcess(summary, startedAt + (status?.durationMs ?? 0), read, process);
+}
+
+/** When an ended process is no longer readable, on the monotonic clock. */
+function expiryOf({ endedAt }: EndedProcess): number {
+  return endedAt + KEEP_ENDED_MS;
 }
 
 function bytesOf(entry: Entry): number {

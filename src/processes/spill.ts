@@ -1,12 +1,18 @@
 import { type FileHandle, open, readdir, rm, unlink } from "node:fs/promises";
 import path from "node:path";
+import { setTimeout as sleep } from "node:timers/promises";
 import { BerthError } from "../base/errors.ts";
 import { randomBase32 } from "../base/ids.ts";
 import { makeDirectories } from "../base/make-directories.ts";
 import { codeOf, isNoSpace } from "../base/system-errors.ts";
+import { Turns } from "../base/turns.ts";
 
 /** Size of one file. A file is removed when nothing in it is needed any more. */
 const SEGMENT_BYTES = 8 * 1024 * 1024;
+/** Pause before a file is opened again if the service may open no more. */
+const RETRY_MS = 100;
+/** For readers that open a file for each read: there may be thousands, and each would hold a descriptor. */
+const opened = new Turns(8);
 
 /** A place of bytes on disk. */
 export interface StoredPlace {
@@ -76,10 +82,16 @@ export class SpillDirectory {
   recovery(): (place: StoredPlace, length: number) => StoredBytes {
     const segments = new Map<string, Segment>();
     return ({ file, position }, length) => {
-      const segment = segments.get(file) ?? Segment.recover(path.join(this.#path, path.basename(file)));
+      const segment = segments.get(file) ?? Segment.recover(this.#pathOf(file));
       segments.set(file, segment);
       return segment.piece(position, length);
     };
+  }
+
+  /** Removes files of an earlier run of the service, of which nothing is read any more. */
+  remove(files: readonly string[]): void {
+    // If that fails, the next start of the service sweeps them.
+    for (const file of files) unlink(this.#pathOf(file)).catch(() => {});
   }
 
   /** Removes every file that was not kept. Call it before anything is written. */
@@ -87,8 +99,12 @@ export class SpillDirectory {
     const names = await readdir(this.#path);
     const unused = names.filter((name) => !this.#kept.has(name));
     // Directories stay: they are not Berth's.
-    await Promise.all(unused.map((name) => unlink(path.join(this.#path, name)).catch(() => {})));
+    await Promise.all(unused.map((name) => unlink(this.#pathOf(name)).catch(() => {})));
     this.#kept.clear();
+  }
+
+  #pathOf(file: string): string {
+    return path.join(this.#path, path.basename(file));
   }
 }
 
@@ -186,20 +202,12 @@ class Segment {
     }
   }
 
-  async #readHeld(position: number, length: number): Promise<Buffer> {
-    const shared = this.#handle;
-    const handle = shared ?? (await open(this.#path, "r"));
-    try {
-      const buffer = Buffer.allocUnsafeSlow(length);
-      for (let done = 0; done < length; ) {
-        const { bytesRead } = await handle.read(buffer, done, length - done, position + done);
-        if (bytesRead === 0) throw new Error("a spilled transcript is shorter than what was written");
-        done += bytesRead;
-      }
-      return buffer;
-    } finally {
-      if (handle !== shared) await handle.close();
-    }
+  #readHeld(position: number, length: number): Promise<Buffer> {
+    if (this.#handle !== undefined) return readFrom(this.#handle, position, length);
+    return opened.run(async () => {
+      const handle = await openPatiently(this.#path);
+      return readFrom(handle, position, length).finally(() => handle.close());
+    });
   }
 
   #removeIfUnused(): void {
@@ -208,6 +216,28 @@ class Segment {
       // The next start of the service sweeps the file.
     });
   }
+}
+
+/** Opens a file for reading; if the service may open no more files, once it may. Other errors mean that it is lost. */
+async function openPatiently(file: string): Promise<FileHandle> {
+  for (;;) {
+    try {
+      return await open(file, "r");
+    } catch (error) {
+      if (!/^E[MN]FILE$/.test(codeOf(error) ?? "")) throw error;
+    }
+    await sleep(RETRY_MS);
+  }
+}
+
+async function readFrom(handle: FileHandle, position: number, length: number): Promise<Buffer> {
+  const buffer = Buffer.allocUnsafeSlow(length);
+  for (let done = 0; done < length; ) {
+    const { bytesRead } = await handle.read(buffer, done, length - done, position + done);
+    if (bytesRead === 0) throw new Error("a spilled transcript is shorter than what was written");
+    done += bytesRead;
+  }
+  return buffer;
 }
 
 /** A part of a segment. There may be a hundred thousand of a process. */

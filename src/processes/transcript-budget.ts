@@ -1,3 +1,4 @@
+import { TurnShare } from "../base/turn-share.ts";
 import type { Transcript } from "./transcript.ts";
 
 /** Limits for all transcripts together, in bytes. */
@@ -11,25 +12,32 @@ interface TranscriptBounds {
 }
 
 /** The part of a transcript that its budget uses. */
-export type BudgetedTranscript = Pick<
-  Transcript,
-  | "ended"
-  | "ahead"
-  | "heldBytes"
-  | "memoryBytes"
-  | "onHeld"
-  | "pressed"
-  | "giveWay"
-  | "shrink"
-  | "clear"
-  | "settle"
->;
+export interface BudgetedTranscript
+  extends Pick<
+    Transcript,
+    | "ended"
+    | "ahead"
+    | "heldBytes"
+    | "memoryBytes"
+    | "onHeld"
+    | "pressed"
+    | "giveWay"
+    | "shrink"
+    | "clear"
+    | "settle"
+  > {
+  /** Whether it must be read from the database before a part of it can be dropped. */
+  readonly isUnread?: boolean;
+}
 
 /** How much transcripts hold, in bytes. */
 interface TranscriptUsage {
   readonly bytes: number;
   readonly memoryBytes: number;
 }
+
+/** The share of the event loop for transcripts that must be read: an owner may have ten thousand. */
+const turns = new TurnShare();
 
 /** After an attempt that could not make enough room, the next one waits this long, or until this much more is held. */
 const LOOK_AGAIN_MS = 50;
@@ -106,11 +114,16 @@ export class TranscriptBudget {
     if (!over || this.#looking) return;
     if (performance.now() < this.#lookAfter && this.#bytes < this.#lookAtBytes) return;
     this.#looking = true;
-    queueMicrotask(() => {
-      this.#makeRoom(owner);
-      this.#relieveMemory();
-      this.#looking = false;
-    });
+    queueMicrotask(() => void this.#look(owner));
+  }
+
+  async #look(owner: string): Promise<void> {
+    for (const { isUnread } of this.#makeRoom(owner)) {
+      const turn = isUnread ? turns.enter() : undefined;
+      if (turn) await turn;
+    }
+    this.#relieveMemory();
+    this.#looking = false;
   }
 
   /** How many bytes the owner's transcripts, or all transcripts, are over their limit. */
@@ -123,15 +136,16 @@ export class TranscriptBudget {
     return this.#memoryBytes - this.bounds.memoryBytes;
   }
 
-  #makeRoom(owner: string): void {
+  /** See {@link Account.giveWay}. */
+  *#makeRoom(owner: string): Generator<BudgetedTranscript> {
     const { bytes } = this.bounds;
-    this.#owners.get(owner)?.giveWay(this.ownerLimit(owner));
+    yield* this.#owners.get(owner)?.giveWay(this.ownerLimit(owner)) ?? [];
     while (this.#bytes > bytes) {
       const account = this.#largest();
       const before = this.#bytes;
-      account?.giveWay(account.bytes - (before - bytes));
+      yield* account?.giveWay(account.bytes - (before - bytes)) ?? [];
       // The rest has not been read by lossless readers yet.
-      if (this.#bytes === before) break;
+      if (this.#bytes >= before) break;
     }
     if (this.#excess(owner) > 0) this.#rest();
   }
@@ -224,11 +238,16 @@ class Account {
     return { bytes: now.bytes - before.bytes, memoryBytes: now.memoryBytes - before.memoryBytes };
   }
 
-  /** Drops output until at most this much is held, as far as lossless readers allow. */
-  giveWay(bytes: number): void {
+  /**
+   * Drops output until at most this much is held, as far as lossless readers allow. Yields the transcript of an ended
+   * process before dropping its window.
+   */
+  *giveWay(bytes: number): Generator<BudgetedTranscript> {
     for (const transcript of this.#whole) {
       if (this.bytes <= bytes) return;
-      this.#whole.delete(transcript);
+      yield transcript;
+      // Meanwhile it may have been read, and then another one stands for it.
+      if (!this.#whole.delete(transcript)) continue;
       this.#heads.add(transcript);
       transcript.shrink();
     }

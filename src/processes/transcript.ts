@@ -1,4 +1,5 @@
 import { BerthError } from "../base/errors.ts";
+import { TurnShare } from "../base/turn-share.ts";
 import type { OutputStream } from "../engine/port.ts";
 import type { Spill } from "./spill.ts";
 import {
@@ -35,6 +36,8 @@ export interface Wrote {
   readonly blocks: readonly Block[];
 }
 
+/** The share of the event loop for readers that wait for output: thousands may be attached to one process. */
+const turns = new TurnShare();
 /** Chunks of at least this size become blocks of their own. Smaller ones are collected into one block. */
 const OWN_BLOCK_BYTES = 8 * 1024;
 const MAX_BLOCK_BYTES = 64 * 1024;
@@ -298,7 +301,7 @@ export class Transcript {
   #wake(): void {
     const waiting = this.#waiting;
     this.#waiting = undefined;
-    for (const resolve of waiting ?? []) resolve();
+    if (waiting !== undefined) void turns.wakeEach(waiting);
   }
 
   /** Adds a small chunk to the last block if that block is of the same stream and has room. */

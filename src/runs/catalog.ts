@@ -1,4 +1,5 @@
 import { abortError, BerthError } from "../base/errors.ts";
+import { TurnShare } from "../base/turn-share.ts";
 import type { RunJournal } from "./journal.ts";
 import type { Run, RunEvent, RunMessage, RunState, RunStep } from "./run.ts";
 import type { RunStore } from "./store.ts";
@@ -26,7 +27,11 @@ type RunWatchItem =
   | { readonly type: "trimmed"; readonly from: number; readonly to: number };
 
 interface Watchers {
-  readonly wake: Set<() => void>;
+  count: number;
+  /** Wakes those that wait for an event. */
+  waiting: Set<() => void>;
+  /** The newest read, which all that wait at the same position share. */
+  read: { readonly after: number; readonly events: readonly RunEvent[] } | undefined;
   /** Set when the run is removed: the end of its history. */
   rest: readonly RunEvent[] | undefined;
   /** What `rest` becomes if the store no longer has the run. */
@@ -35,6 +40,8 @@ interface Watchers {
 
 /** How many events are read at once, at most. Small, so that a slow watcher holds little memory. */
 const BATCH = 100;
+/** The share of the event loop for watchers that wait for an event: a run may have thousands. */
+const turns = new TurnShare();
 
 /**
  * Reads and watches runs. A watcher holds little memory: events that it has not read yet stay in the store. Every
@@ -98,7 +105,8 @@ export class RunCatalog {
 
   /** Wakes the watchers of a run, because the store has new events. */
   changed(runId: string): void {
-    for (const wake of this.#watched.get(runId)?.wake ?? []) wake();
+    const watchers = this.#watched.get(runId);
+    if (watchers !== undefined) wakeAll(watchers);
   }
 
   /**
@@ -118,7 +126,7 @@ export class RunCatalog {
     if (watchers === undefined) return;
     watchers.rest = this.#journal.newestEvents(runId);
     this.#watched.delete(runId);
-    for (const wake of watchers.wake) wake();
+    wakeAll(watchers);
   }
 
   async *#watch(runId: string, afterSequence: number, signal: AbortSignal): AsyncGenerator<RunWatchItem> {
@@ -130,11 +138,11 @@ export class RunCatalog {
         { metadata: { newest: String(newest) } },
       );
     }
-    const watchers = this.#watched.get(runId) ?? { wake: new Set(), rest: undefined, history: [] };
+    const watchers = this.#watched.get(runId) ?? noWatchers();
     this.#watched.set(runId, watchers);
+    watchers.count++;
     let wake = (): void => {};
     const onWake = (): void => wake();
-    watchers.wake.add(onWake);
     signal.addEventListener("abort", onWake);
     let last = afterSequence;
     try {
@@ -143,7 +151,7 @@ export class RunCatalog {
         const { rest } = watchers;
         const events =
           rest === undefined
-            ? this.#store.events(runId, last, BATCH)
+            ? this.#next(runId, last, watchers)
             : rest.filter(({ sequence }) => sequence > last);
         for (const event of events) {
           if (event.sequence > last + 1) yield { type: "trimmed", from: last + 1, to: event.sequence - 1 };
@@ -152,18 +160,39 @@ export class RunCatalog {
           if (signal.aborted) throw abortError(signal);
         }
         if (rest !== undefined) return;
-        // The run was displaced by newer ones: every run in the store has events.
-        if (events.length === 0 && this.#store.newestEvent(runId) === 0) watchers.rest ??= watchers.history;
         // Events may have arrived while the last one was yielded: read them before waiting.
         if (watchers.rest !== undefined || events.length > 0) continue;
         await new Promise<void>((resolve) => {
           wake = resolve;
+          watchers.waiting.add(onWake);
         });
       }
     } finally {
-      watchers.wake.delete(onWake);
+      watchers.waiting.delete(onWake);
       signal.removeEventListener("abort", onWake);
-      if (watchers.wake.size === 0 && this.#watched.get(runId) === watchers) this.#watched.delete(runId);
+      watchers.count--;
+      if (watchers.count === 0 && this.#watched.get(runId) === watchers) this.#watched.delete(runId);
     }
   }
+
+  /** The next events in the store. None: the newest was read, or {@link Watchers.rest} has what follows. */
+  #next(runId: string, after: number, watchers: Watchers): readonly RunEvent[] {
+    if (watchers.read?.after === after) return watchers.read.events;
+    const events = this.#store.events(runId, after, BATCH);
+    watchers.read = { after, events };
+    // The run was displaced by newer ones: every run in the store has events.
+    if (events.length === 0 && this.#store.newestEvent(runId) === 0) watchers.rest ??= watchers.history;
+    return events;
+  }
+}
+
+function noWatchers(): Watchers {
+  return { count: 0, waiting: new Set(), read: undefined, rest: undefined, history: [] };
+}
+
+function wakeAll(watchers: Watchers): void {
+  const { waiting } = watchers;
+  watchers.waiting = new Set();
+  watchers.read = undefined;
+  void turns.wakeEach(waiting);
 }

@@ -1,3 +1,4 @@
+import { setImmediate as nextTurn } from "node:timers/promises";
 import { BerthError, hasReason, throwIfAborted } from "../base/errors.ts";
 import { failpoint } from "../base/failpoints.ts";
 import { newId, randomBase32 } from "../base/ids.ts";
@@ -150,7 +151,7 @@ export class RunManager {
 
   /**
    * Prepares the sandbox of a run and hands out its first step. A start that fails or is aborted leaves the run
-   * unchanged.
+   * unchanged; if it cannot be stored, steps of the last pass may be gone.
    * @param request becomes a message of the user. Undefined: none.
    * @throws `RUN_NOT_FOUND`, `RUN_STATE`, `SANDBOX_IN_USE`, `TOO_MANY_OPERATIONS`, `ENGINE_UNAVAILABLE`, `CANCELED` and
    *   what {@link SandboxManager.create} and {@link SandboxManager.acquire} throw.
@@ -242,11 +243,16 @@ export class RunManager {
     reset(this.catalog.find(owner, runId));
     this.#assertNotStarting(runId);
     if (!(await this.#settle(owner, runId))) throw notCleanedUp();
-    this.#assertNotStarting(runId);
-    this.#parts.journal.flush(runId);
-    const run = reset(this.catalog.find(owner, runId));
-    this.#write({ run, clearSteps: true, clearMessages: true, events: [{ type: "RESET" }] });
-    return this.catalog.get(owner, runId);
+    for (;;) {
+      this.#assertNotStarting(runId);
+      this.#parts.journal.flush(runId);
+      const run = reset(this.catalog.find(owner, runId));
+      if (!this.#parts.store.clearSomeSteps(runId)) {
+        this.#write({ run, clearSteps: true, clearMessages: true, events: [{ type: "RESET" }] });
+        return this.catalog.get(owner, runId);
+      }
+      await nextTurn();
+    }
   }
 
   /**
@@ -289,9 +295,15 @@ export class RunManager {
     throwIfAborted(signal);
     const idle = this.catalog.find(owner, runId);
     const taken = await takeSandbox(idle, this.#parts, place, signal);
-    const run = started(idle, randomBase32(20), taken?.held, this.#now());
     const addMessages = request === undefined ? [] : [{ role: "USER", content: request } as const];
+    let run: Run;
     try {
+      while (this.#parts.store.clearSomeSteps(runId)) {
+        await nextTurn();
+        // A newer run may have displaced it meanwhile.
+        this.catalog.find(owner, runId);
+      }
+      run = started(idle, randomBase32(20), taken?.held, this.#now());
       this.#write({ run, clearSteps: true, addMessages, events: [{ type: "STARTED" }] }, () =>
         progress.begin(run.startId),
       );

@@ -71,16 +71,14 @@ const KEPT_EVENTS = 1_000;
 const MAX_REMOVED = 100;
 /** The owner of removed runs. No caller can be that. */
 const NOBODY = "";
-/** How many bytes {@link RunStore.purge} deletes at once. */
+/** How many bytes are deleted at once, because deleting megabytes takes tenths of a second. */
 const PURGED_BYTES = 2 * 1024 * 1024;
 /** What a row counts there besides its bytes. */
 const ROW_BYTES = 1024;
 /** What runs have besides their records: the table, the column that holds most, and the one that orders rows. */
-const PARTS = [
-  ["run_steps", "record", "step"],
-  ["run_messages", "content", "position"],
-  ["run_events", "record", "sequence"],
-] as const;
+const STEPS = ["run_steps", "record", "step"] as const;
+const PARTS = [STEPS, ["run_messages", "content", "position"], ["run_events", "record", "sequence"]] as const;
+type Part = (typeof PARTS)[number];
 /**
  * How much is read at once of a run's steps, and of its messages. An answer has the steps twice, since the summary
  * repeats them, and clients accept messages of 4 MiB.
@@ -151,7 +149,7 @@ export class RunStore {
 
   /**
    * Removes a run: from now on nobody finds it, and nothing of it counts. Everything that belongs to it stays in the
-   * database until {@link purge} deletes it, because deleting megabytes takes tenths of a second.
+   * database until {@link purge} deletes it.
    */
   remove(runId: string): void {
     this.#database.transaction(() => {
@@ -170,27 +168,44 @@ export class RunStore {
       for (let left = PURGED_BYTES; left > 0; left -= ROW_BYTES) {
         const runId = runs.get(NOBODY)?.run_id;
         if (runId === undefined) return false;
-        for (const part of PARTS) left -= this.#purgePart(String(runId), part, left);
+        for (const part of PARTS) {
+          const { keys, bytes } = this.#oldest(String(runId), part, left);
+          this.#delete(String(runId), part, keys);
+          left -= bytes;
+        }
         if (left > 0) this.#run("DELETE FROM runs WHERE run_id = ?", String(runId));
       }
       return true;
     });
   }
 
-  /** Deletes rows of a run until they have as many bytes. Returns how many they had. */
-  #purgePart(runId: string, [table, column, key]: (typeof PARTS)[number], bytes: number): number {
-    let purged = 0;
+  /**
+   * Deletes the oldest steps of a run whose steps are about to be cleared, unless they are so few that they can be cleared
+   * at once. Returns whether it did; then call it again, in another turn of the event loop.
+   */
+  clearSomeSteps(runId: string): boolean {
+    const { keys, bytes } = this.#oldest(runId, STEPS, PURGED_BYTES);
+    if (bytes < PURGED_BYTES) return false;
+    this.#database.transaction(() => this.#delete(runId, STEPS, keys));
+    return true;
+  }
+
+  #delete(runId: string, [table, , key]: Part, keys: readonly number[]): void {
+    for (const each of keys) this.#run(`DELETE FROM ${table} WHERE run_id = ? AND ${key} = ?`, runId, each);
+  }
+
+  /** The oldest rows of a run, until they have as many bytes, and how many they have. */
+  #oldest(runId: string, [table, column, key]: Part, upTo: number): { keys: number[]; bytes: number } {
+    const oldest = { keys: [] as number[], bytes: 0 };
     const rows = this.#database.prepare(
       `SELECT ${key} AS key, octet_length(${column}) AS bytes FROM ${table} WHERE run_id = ? ORDER BY ${key}`,
     );
-    const keys: number[] = [];
     for (const row of rows.iterate(runId)) {
-      if (purged >= bytes) break;
-      keys.push(Number(row.key));
-      purged += Number(row.bytes) + ROW_BYTES;
+      if (oldest.bytes >= upTo) break;
+      oldest.keys.push(Number(row.key));
+      oldest.bytes += Number(row.bytes) + ROW_BYTES;
     }
-    for (const each of keys) this.#run(`DELETE FROM ${table} WHERE run_id = ? AND ${key} = ?`, runId, each);
-    return purged;
+    return oldest;
   }
 
   /** Newest first. Fewer than `limit` if they are large. */

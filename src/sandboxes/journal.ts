@@ -78,19 +78,20 @@ export class SandboxJournal {
 
   /** Publishes an event that does not change the sandbox. If the disk is full, publishes it once there is room. */
   emit(record: SandboxRecord, body: SandboxEventBody): void {
-    const { events, transaction, writeBehind } = this.#parts;
+    const { events, transaction } = this.#parts;
     const event = events.eventOf(record, body);
     try {
-      transaction(() => events.store(event));
-      events.publish(event);
+      // Those that wait come first.
+      if (!events.waits) {
+        transaction(() => events.store(event));
+        events.publish(event);
+        return;
+      }
     } catch {
-      events.defer(event);
-      writeBehind.add(
-        "events",
-        () => events.store(),
-        () => events.publish(),
-      );
+      // The disk is full.
     }
+    events.defer(event);
+    this.#emitWaiting();
   }
 
   /** Removes a sandbox that ended long ago. Written soon, in a batch. */
@@ -99,6 +100,18 @@ export class SandboxJournal {
     const { place } = record;
     writeBehind.drop(`used ${place}`);
     writeBehind.add(`sandbox ${place}`, () => store.remove(place));
+  }
+
+  #emitWaiting(): void {
+    const { events, writeBehind } = this.#parts;
+    writeBehind.add(
+      "events",
+      () => events.store(),
+      () => {
+        events.publish();
+        if (events.waits) this.#emitWaiting();
+      },
+    );
   }
 
   #commitLater(record: SandboxRecord, body: SandboxEventBody): void {

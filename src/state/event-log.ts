@@ -1,5 +1,6 @@
 import type { Clock } from "../base/clock.ts";
 import { abortError, BerthError } from "../base/errors.ts";
+import { TurnShare } from "../base/turn-share.ts";
 import type { EventRange, EventStore, LoggedEvent } from "./event-store.ts";
 
 /** What a watcher gets: an event, or a notice that events `from` to `to` are gone. */
@@ -25,6 +26,10 @@ interface History<Body> {
 
 /** How many published events may have been lost from the disk when the machine lost power. */
 const MAX_LOST_WITH_POWER = 100_000;
+/** How many waiting events a transaction stores: it takes some 10 µs for each, even if the disk is still full. */
+const STORED_AT_ONCE = 500;
+/** The share of the event loop for watchers that wait for an event, of which there may be thousands. */
+const turns = new TurnShare();
 
 /** An event without a sequence number. */
 type UnnumberedEvent<Body> = Omit<LoggedEvent<Body>, "sequence">;
@@ -53,7 +58,9 @@ export class EventLog<Body> {
   #overflow = false;
   /** Owners whose history was trimmed since the last write. */
   readonly #trimmed = new Set<string>();
-  readonly #wake = new Set<() => void>();
+  #watchers = 0;
+  /** Wakes the watchers that wait for an event. */
+  #waitingWatchers = new Set<() => void>();
 
   /** @param keep how many events to keep. Beyond that, the oldest of the owner with the most are removed first. */
   constructor(clock: Clock, store: EventStore<Body>, keep = 10_000) {
@@ -81,8 +88,13 @@ export class EventLog<Body> {
     return { timeMs: this.#clock.wallMs(), sandboxId, generation, owner, body };
   }
 
-  /** Stores the waiting events and then this one, in the caller's transaction. @throws `NO_SPACE` */
+  /**
+   * Stores the waiting events and then this one, in the caller's transaction; without one, only the first of those that
+   * wait.
+   * @throws `NO_SPACE`, also if so many wait that this event must wait behind them.
+   */
   store(event?: UnnumberedEvent<Body>): void {
+    if (event !== undefined && this.#waiting.length > STORED_AT_ONCE) throw behindOthers();
     if (!this.#isOpen) this.#store.open(this.#clock.bootId, this.#newLoss);
     const { events, loss } = this.#next(event);
     for (const numbered of events) this.#store.append(numbered);
@@ -95,24 +107,32 @@ export class EventLog<Body> {
     const { events, loss } = this.#next(event);
     this.#isOpen = true;
     this.#newLoss = undefined;
-    this.#waiting = [];
-    this.#overflow = false;
+    this.#waiting = this.#waiting.slice(events.length);
+    if (loss !== undefined) this.#overflow = false;
     this.#trimmed.clear();
     for (const numbered of events) this.#add(numbered);
     if (loss !== undefined) this.#losses.push(loss);
     this.#last = loss?.to ?? events.at(-1)?.sequence ?? this.#last;
-    for (const wake of this.#wake) wake();
+    const watchers = this.#waitingWatchers;
+    this.#waitingWatchers = new Set();
+    void turns.wakeEach(watchers);
   }
 
   /** Queues an event that could not be stored. */
   defer(event: UnnumberedEvent<Body>): void {
-    if (this.#waiting.length < this.#keep) this.#waiting.push(event);
-    else this.#overflow = true;
+    // Once one is lost, so are those after it until the loss is stored: it has one place among the numbers.
+    this.#overflow ||= this.#waiting.length >= this.#keep;
+    if (!this.#overflow) this.#waiting.push(event);
+  }
+
+  /** Whether there are events that are not stored yet. */
+  get waits(): boolean {
+    return this.#waiting.length > 0;
   }
 
   /** Records that everything published is stored. Call it once, after the last event. */
   close(): void {
-    if (!this.#isOpen || this.#waiting.length > 0) return;
+    if (!this.#isOpen || this.waits) return;
     try {
       this.#store.close();
     } catch {
@@ -136,7 +156,7 @@ export class EventLog<Body> {
     }
     let wake = (): void => {};
     const onWake = (): void => wake();
-    this.#wake.add(onWake);
+    this.#watchers++;
     signal.addEventListener("abort", onWake);
     try {
       while (true) {
@@ -151,6 +171,7 @@ export class EventLog<Body> {
         if (event === undefined) {
           await new Promise<void>((resolve) => {
             wake = resolve;
+            this.#waitingWatchers.add(onWake);
           });
           continue;
         }
@@ -159,24 +180,27 @@ export class EventLog<Body> {
         yield { type: "event", event };
       }
     } finally {
-      this.#wake.delete(onWake);
+      this.#watchers--;
+      this.#waitingWatchers.delete(onWake);
       signal.removeEventListener("abort", onWake);
     }
   }
 
   get watchers(): number {
-    return this.#wake.size;
+    return this.#watchers;
   }
 
-  /** The waiting events and this one with their sequence numbers, then the loss if not all could wait. */
+  /** What {@link store} stores: events with their sequence numbers, then the loss if not all could wait. */
   #next(event: UnnumberedEvent<Body> | undefined): {
     readonly events: readonly LoggedEvent<Body>[];
     readonly loss: EventRange | undefined;
   } {
-    const all = event === undefined ? this.#waiting : [...this.#waiting, event];
+    const first = this.#waiting.slice(0, STORED_AT_ONCE);
+    const all = event === undefined ? first : [...first, event];
     const events = all.map((one, index) => ({ ...one, sequence: this.#last + 1 + index }));
     const behind = this.#last + all.length + 1;
-    return { events, loss: this.#overflow ? { from: behind, to: behind } : undefined };
+    const hasLoss = this.#overflow && first.length === this.#waiting.length;
+    return { events, loss: hasLoss ? { from: behind, to: behind } : undefined };
   }
 
   #open(): void {
@@ -239,4 +263,12 @@ export class EventLog<Body> {
     const lost = this.#losses.find(({ to }) => to >= sequence);
     return lost && { from: Math.max(lost.from, sequence), to: lost.to };
   }
+}
+
+function behindOthers(): BerthError {
+  return new BerthError(
+    "NO_SPACE",
+    "Many events are not stored yet, because the disk of the server's data directory was full. Try again when it has space.",
+    { retryAfterMs: 1_000 },
+  );
 }

@@ -47,6 +47,116 @@ export const PROCESS_DEFECTS: readonly Defect[] = [
     },
   },
   {
+    name: "ended processes that expire together are removed in one turn of the event loop",
+    changes: [
+      {
+        file: "src/processes/registry.ts",
+        from: "const REMOVED_AT_ONCE = 32;",
+        to: "const REMOVED_AT_ONCE = Number.POSITIVE_INFINITY;",
+      },
+    ],
+    test: {
+      file: "test/unit/processes/recover.test.ts",
+      title: "that expire together are removed a few at a time, with their files, and none is read for that",
+    },
+  },
+  {
+    name: "ended processes that have expired are found until they are removed",
+    changes: [
+      {
+        file: "src/processes/registry.ts",
+        from: "return hasExpired ? undefined : entry;",
+        to: "return hasExpired ? entry : entry;",
+      },
+    ],
+    test: {
+      file: "test/unit/processes/recover.test.ts",
+      title: "that expire together are removed a few at a time, with their files, and none is read for that",
+    },
+  },
+  {
+    name: "an ended process is read from the database to remove the files of its output",
+    changes: [
+      {
+        file: "src/processes/ended-process.ts",
+        from: "    this.#removeFiles();\n    this.leave();\n",
+        to: "    this.#change((transcript) => transcript.clear());\n",
+      },
+    ],
+    test: {
+      file: "test/unit/processes/recover.test.ts",
+      title: "that expire together are removed a few at a time, with their files, and none is read for that",
+    },
+  },
+  {
+    name: "an owner's first output beyond its quota reads all of its ended processes in one turn of the event loop",
+    changes: [
+      {
+        file: "src/processes/transcript-budget.ts",
+        from: "const turn = isUnread ? turns.enter() : undefined;",
+        to: "const turn = isUnread ? undefined : undefined;",
+      },
+    ],
+    test: {
+      file: "test/unit/processes/transcript-budget.test.ts",
+      title: "are read for that in turns of the event loop, because there may be thousands",
+    },
+  },
+  {
+    name: "output on disk is reported as missing while the service may open no more files",
+    changes: [
+      {
+        file: "src/processes/spill.ts",
+        from: 'if (!/^E[MN]FILE$/.test(codeOf(error) ?? "")) throw error;',
+        to: "throw error;",
+      },
+    ],
+    test: {
+      file: "test/unit/processes/transcript.test.ts",
+      title:
+        "output on disk that cannot be read for lack of a descriptor is read later, and is not reported as missing",
+    },
+  },
+  {
+    name: "each reader of output on disk holds a descriptor",
+    changes: [
+      {
+        file: "src/processes/spill.ts",
+        from: "const opened = new Turns(8);",
+        to: "const opened = new Turns(800);",
+      },
+    ],
+    test: {
+      file: "test/unit/processes/transcript.test.ts",
+      title: "any number of readers of output on disk has a few files open",
+    },
+  },
+  {
+    name: "each output of a process wakes thousands of attached readers in one turn of the event loop",
+    changes: [
+      {
+        file: "src/processes/transcript.ts",
+        from: "if (waiting !== undefined) void turns.wakeEach(waiting);",
+        to: "for (const wake of waiting ?? []) wake();",
+      },
+    ],
+    test: {
+      file: "test/unit/processes/transcript.test.ts",
+      title:
+        "readers that wait for output are woken in turns of the event loop, because there may be thousands",
+    },
+  },
+  {
+    name: "what callers do once they are woken does not count as a part of the turn",
+    changes: [
+      { file: "src/base/turn-share.ts", from: "      await new Promise<void>(afterMicrotasks);\n", to: "" },
+    ],
+    test: {
+      file: "test/unit/base/turn-share.test.ts",
+      title: "what callers do once they are woken together does not block the event loop",
+    },
+  },
+  {
     name: "a timer of an idle service waits for the next event",
     changes: [
       {
@@ -184,8 +294,8 @@ export const PROCESS_DEFECTS: readonly Defect[] = [
     changes: [
       {
         file: "src/processes/transcript-budget.ts",
-        from: "      this.#makeRoom(owner);\n",
-        to: "      void this.#makeRoom;\n",
+        from: "of this.#makeRoom(owner)) {",
+        to: "of owner ? [] : this.#makeRoom(owner)) {",
       },
     ],
     test: {
@@ -220,7 +330,7 @@ export const PROCESS_DEFECTS: readonly Defect[] = [
     changes: [
       {
         file: "src/processes/recover.ts",
-        from: "    for (const file of summary.files) disk.keep(file);\n",
+        from: "    for (const file of files) disk.keep(file);\n",
         to: "",
       },
     ],

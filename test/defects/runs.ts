@@ -7,6 +7,64 @@ const AGENTS = "test/integration/clients/agents.test.ts";
 /** What runs did to callers. */
 export const RUN_DEFECTS: readonly Defect[] = [
   {
+    name: "the steps of a run that is started again are deleted in one turn of the event loop",
+    changes: [
+      {
+        file: "src/runs/manager.ts",
+        from: "while (this.#parts.store.clearSomeSteps(runId)) {",
+        to: "while (!runId) {",
+      },
+    ],
+    test: {
+      file: "test/unit/runs/manager.test.ts",
+      title: "a %s of a run with many steps deletes them in turns of the event loop",
+      row: "start",
+    },
+  },
+  {
+    name: "the steps of a run that is reset are deleted in one turn of the event loop",
+    changes: [
+      {
+        file: "src/runs/manager.ts",
+        from: "if (!this.#parts.store.clearSomeSteps(runId)) {",
+        to: "if (runId) {",
+      },
+    ],
+    test: {
+      file: "test/unit/runs/manager.test.ts",
+      title: "a %s of a run with many steps deletes them in turns of the event loop",
+      row: "reset",
+    },
+  },
+  {
+    name: "each watcher of a run reads and decrypts every event for itself",
+    changes: [
+      {
+        file: "src/runs/catalog.ts",
+        from: "    if (watchers.read?.after === after) return watchers.read.events;\n",
+        to: "",
+      },
+    ],
+    test: {
+      file: "test/unit/runs/manager.test.ts",
+      title: "an event is read once for all that wait for it, and they are woken in turns of the event loop",
+    },
+  },
+  {
+    name: "an event of a run wakes thousands of watchers in one turn of the event loop",
+    changes: [
+      {
+        file: "src/runs/catalog.ts",
+        from: "  void turns.wakeEach(waiting);\n",
+        to: "  for (const wake of waiting) wake();\n",
+      },
+    ],
+    test: {
+      file: "test/unit/runs/manager.test.ts",
+      title: "an event is read once for all that wait for it, and they are woken in turns of the event loop",
+    },
+  },
+  {
     name: "the steps and messages of a removed run are deleted in one turn of the event loop",
     changes: [
       {

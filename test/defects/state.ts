@@ -5,6 +5,48 @@ const EVENT_LOG = "src/state/event-log.ts";
 /** State that is stored, published and listed. */
 export const STATE_DEFECTS: readonly Defect[] = [
   {
+    name: "all events that wait for a full disk are stored in one transaction",
+    changes: [
+      {
+        file: EVENT_LOG,
+        from: "const STORED_AT_ONCE = 500;",
+        to: "const STORED_AT_ONCE = Number.POSITIVE_INFINITY;",
+      },
+    ],
+    test: {
+      file: "test/unit/sandboxes/journal.test.ts",
+      title: "thousands of events that wait for a full disk are stored in parts, in order",
+    },
+  },
+  {
+    name: "an event wakes thousands of watchers in one turn of the event loop",
+    changes: [
+      {
+        file: EVENT_LOG,
+        from: "    void turns.wakeEach(watchers);\n",
+        to: "    for (const wake of watchers) wake();\n",
+      },
+    ],
+    test: {
+      file: "test/unit/state/event-log.test.ts",
+      title: "that waits is woken in turns of the event loop, because thousands may wait",
+    },
+  },
+  {
+    name: "an event that cannot wait is published before thousands that wait",
+    changes: [
+      {
+        file: EVENT_LOG,
+        from: "    if (event !== undefined && this.#waiting.length > STORED_AT_ONCE) throw behindOthers();\n",
+        to: "",
+      },
+    ],
+    test: {
+      file: "test/unit/state/event-log.test.ts",
+      title: "among thousands is stored with a part of them, and nothing is stored before them",
+    },
+  },
+  {
     name: "a service on bubblewrap does not say that the containers of an earlier one on Docker run on",
     changes: [
       {
@@ -213,10 +255,10 @@ export const STATE_DEFECTS: readonly Defect[] = [
     changes: [
       {
         file: EVENT_LOG,
-        from: "    if (this.#waiting.length < this.#keep) this.#waiting.push(event);",
+        from: "    if (!this.#overflow) this.#waiting.push(event);\n",
         to: `    this.#last++;
     this.#add({ ...event, sequence: this.#last });
-    if (this.#waiting.length < 0) this.#waiting.push(event);`,
+`,
       },
     ],
     test: {

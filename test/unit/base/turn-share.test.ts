@@ -37,3 +37,29 @@ test("work that is already in memory does not block the event loop, and all work
   expect(Math.max(...perTurn)).toBeLessThanOrEqual(12);
   expect(apart).toBeLessThanOrEqual(1);
 });
+
+test("what callers do once they are woken together does not block the event loop", async () => {
+  const share = new TurnShare();
+  const perTurn: number[] = [];
+  let done = 0;
+  let before = 0;
+  const look = (): void => {
+    perTurn.push(done - before);
+    before = done;
+    if (done < WORKERS) setImmediate(look);
+  };
+  setImmediate(look);
+  const wakes: (() => void)[] = [];
+  const callers = Array.from({ length: WORKERS }, async () => {
+    await new Promise<void>((resolve) => wakes.push(resolve));
+    // As between what wakes it and what takes long.
+    await undefined;
+    await undefined;
+    work(0.5);
+    done++;
+  });
+  await share.wakeEach(wakes);
+  await Promise.all(callers);
+  await new Promise((resolve) => setImmediate(resolve));
+  expect(Math.max(...perTurn)).toBeLessThanOrEqual(12);
+});

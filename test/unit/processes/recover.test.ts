@@ -268,6 +268,15 @@ describe("processes that ended before the service was killed", () => {
     processes.put({ ...stored, ...how });
   };
 
+  /** Writing to disk takes real time. What is on disk is stored after that. */
+  const storedInFiles = async (bench: ProcessBench, count: number): Promise<void> => {
+    const onDisk = async (): Promise<number> => {
+      await bench.clock.advance(1_000);
+      return bench.world.store.processes.ended().filter(({ files }) => files.length === 1).length;
+    };
+    await expect.poll(onDisk).toBe(count);
+  };
+
   test("are listed, newest first, each with its output", async () => {
     const bench = await ProcessBench.start();
     const first = await run(bench, "first");
@@ -325,12 +334,7 @@ describe("processes that ended before the service was killed", () => {
     const bench = await ProcessBench.start({ spill: true });
     const long = "x".repeat(100_000);
     const [read] = [await run(bench, long), await run(bench, long)];
-    // Writing to disk takes real time. What is on disk is stored after that.
-    const onDisk = async (): Promise<number> => {
-      await bench.clock.advance(1_000);
-      return bench.world.store.processes.ended().filter(({ files }) => files.length === 1).length;
-    };
-    await expect.poll(onDisk).toBe(2);
+    await storedInFiles(bench, 2);
     await bench.restart();
     expect(bench.files).toHaveLength(2);
     const stream = await bench.attach(read);
@@ -339,6 +343,26 @@ describe("processes that ended before the service was killed", () => {
     await bench.clock.advance(DAY_MS);
     expect(() => bench.processes.get(OWNER, read)).toThrow("There is no process");
     await expect.poll(() => bench.files).toEqual([]);
+  });
+
+  test("that expire together are removed a few at a time, with their files, and none is read for that", async () => {
+    const bench = await ProcessBench.start({ spill: true });
+    const ids: string[] = [];
+    while (ids.length < 40) ids.push(await run(bench, "x".repeat(10_000)));
+    await storedInFiles(bench, 40);
+    await bench.restart();
+    const reads = vi.spyOn(bench.world.store.processes, "get");
+    await bench.clock.advance(DAY_MS);
+    const files = bench.files.length;
+    // Each call removes a few, and finds none of the others.
+    expect((await bench.processes.list(bench.sandbox, true, WHOLE)).items).toEqual([]);
+    await bench.clock.advance(1_000);
+    expect([files, bench.stored.length]).toEqual([40, 8]);
+    for (const id of ids) expect(() => bench.processes.get(OWNER, id)).toThrow("There is no process");
+    await bench.clock.advance(1_000);
+    expect(bench.stored).toEqual([]);
+    await expect.poll(() => bench.files).toEqual([]);
+    expect(reads).not.toHaveBeenCalled();
   });
 
   test("that an earlier version stored can be read too, and are stored in the current form", async () => {

@@ -210,7 +210,6 @@ test("a transcript that replaces another counts instead of it, and is dropped in
       startTimeMs: 0,
       commandBytes: 0,
       heldBytes: first.heldBytes,
-      files: [],
       sandbox: SANDBOX,
     },
     0,
@@ -232,21 +231,21 @@ test("a transcript that replaces another counts instead of it, and is dropped in
 });
 
 describe("unread transcripts of an earlier run of the service", () => {
-  /** An ended process whose transcript is read on demand; its id is then added to `read`. */
-  function unread(budget: TranscriptBudget, id: string, read: string[]): EndedProcess {
+  /** An ended process whose transcript is read on demand, which takes a while; its id is then added to `read`. */
+  function unread(budget: TranscriptBudget, id: string, read: string[], takesMs = 0): EndedProcess {
     const summary = {
       ...{
         processId: id,
         endedAt: 0,
         startTimeMs: 0,
         commandBytes: 0,
-        files: [],
         heldBytes: 3 * BLOCK_KIB * KIB,
       },
       sandbox: SANDBOX,
     };
     const process = new EndedProcess(summary, 0, () => {
       read.push(id);
+      for (const end = performance.now() + takesMs; performance.now() < end; );
       if (id === "damaged") throw new Error("it cannot be read");
       const transcript = transcriptIn(budget);
       transcript.append("stdout", Buffer.alloc(BLOCK_KIB * KIB));
@@ -282,5 +281,27 @@ describe("unread transcripts of an earlier run of the service", () => {
     await eventually(() => expect(kibOf(budget)).toBeLessThanOrEqual(400));
     expect(read).toEqual(["damaged", "first"]);
     expect(processes.map(({ transcript }) => transcript && held(transcript))).toEqual([0, 64, 192]);
+  });
+
+  test("are read for that in turns of the event loop, because there may be thousands", async () => {
+    const budget = budgetOf(4 * 192);
+    const order: string[] = [];
+    const processes = ["1", "2", "3", "4"].map((id) => unread(budget, id, order, 6));
+    const running = transcriptIn(budget);
+    // The next turn is nobody's yet.
+    await turn();
+    let isOver = false;
+    const endTurn = (): void => {
+      order.push("turn");
+      if (!isOver) setImmediate(endTurn);
+    };
+    setImmediate(endTurn);
+    await write(running, 448);
+    await eventually(() => kibOf(budget) <= 4 * 192);
+    isOver = true;
+    expect(processes.map(({ transcript }) => transcript && held(transcript))).toEqual([64, 64, 64, 64]);
+    const reads = order.filter((what) => what !== "turn");
+    expect(reads).toEqual(["1", "2", "3", "4"]);
+    for (const id of reads.slice(1)) expect(order[order.indexOf(id) - 1]).toBe("turn");
   });
 });

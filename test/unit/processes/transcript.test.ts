@@ -1,14 +1,16 @@
 import { randomBytes } from "node:crypto";
-import { mkdtemp, readdir, rm } from "node:fs/promises";
+import { readdirSync, readlinkSync } from "node:fs";
+import { mkdtemp, open, readdir, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import path from "node:path";
 import fc from "fast-check";
-import { afterAll, beforeAll, expect, test } from "vitest";
+import { afterAll, beforeAll, expect, onTestFinished, test } from "vitest";
 import type { OutputStream } from "../../../src/engine/port.ts";
 import { SpillDirectory } from "../../../src/processes/spill.ts";
 import { Transcript, type TranscriptLimits } from "../../../src/processes/transcript.ts";
 import type { TranscriptItem, TranscriptReader } from "../../../src/processes/transcript-reader.ts";
 import { eventually } from "../../support/eventually.ts";
+import { takeDescriptors } from "../../support/no-descriptors.ts";
 import { scaled } from "../../support/scale.ts";
 
 type Streams = Record<OutputStream, Buffer>;
@@ -356,4 +358,75 @@ test("a transcript that is cleared keeps its head until the lossless reader has 
   expect(read.stderr.equals(stderr)).toBe(true);
   transcript.setLossless(undefined);
   expect(transcript.heldBytes).toBeLessThan(600);
+});
+
+/** The transcript of an ended process with so many bytes of output, all of it on disk. */
+async function onDisk(bytes: number): Promise<Transcript> {
+  const transcript = transcriptOf({ windowBytes: 1_000_000, headBytes: 1_000 }, true);
+  onTestFinished(() => transcript.clear());
+  transcript.append("stdout", randomBytes(bytes));
+  transcript.end();
+  await transcript.settle();
+  expect(transcript.memoryBytes).toBe(0);
+  return transcript;
+}
+
+test("output on disk that cannot be read for lack of a descriptor is read later, and is not reported as missing", async () => {
+  const transcript = await onDisk(50_000);
+  const end = takeDescriptors(0);
+  const reading = transcript.reader({ stdout: 0, stderr: 0 }).next();
+  try {
+    // The reader's open comes before these.
+    for (let i = 0; i < 20; i++) await expect(open("/dev/null")).rejects.toMatchObject({ code: "EMFILE" });
+  } finally {
+    end();
+  }
+  expect(await reading).toMatchObject({ type: "output", offset: 0, data: { length: 50_000 } });
+});
+
+test("any number of readers of output on disk has a few files open", async () => {
+  const transcript = await onDisk(50_000);
+  const isOpen = (fd: string): boolean => {
+    try {
+      return readlinkSync(`/proc/self/fd/${fd}`).startsWith(parent);
+    } catch {
+      // The one of the list itself.
+      return false;
+    }
+  };
+  let isRead = false;
+  let most = 0;
+  const look = (): void => {
+    most = Math.max(most, readdirSync("/proc/self/fd").filter(isOpen).length);
+    if (!isRead) setImmediate(look);
+  };
+  setImmediate(look);
+  const readers = Array.from({ length: 200 }, () => transcript.reader({ stdout: 0, stderr: 0 }));
+  const items = await Promise.all(readers.map((reader) => reader.next()));
+  isRead = true;
+  expect(new Set(items.map((item) => item?.type))).toEqual(new Set(["output"]));
+  expect(most).toBeLessThan(10);
+});
+
+test("readers that wait for output are woken in turns of the event loop, because there may be thousands", async () => {
+  const transcript = transcriptOf({ windowBytes: 1_000_000, headBytes: 1_000 });
+  const order: string[] = [];
+  const readers = Array.from({ length: 4 }, async () => {
+    await transcript.changed(60_000, new AbortController().signal);
+    order.push("reader");
+    for (const end = performance.now() + 6; performance.now() < end; );
+  });
+  // The next turn is nobody's yet.
+  await new Promise((resolve) => setImmediate(resolve));
+  let isRead = false;
+  const turn = (): void => {
+    order.push("turn");
+    if (!isRead) setImmediate(turn);
+  };
+  setImmediate(turn);
+  transcript.append("stdout", Buffer.from("output"));
+  await Promise.all(readers);
+  isRead = true;
+  expect(order.filter((what) => what === "reader")).toHaveLength(4);
+  expect(order.join(" ")).not.toContain("reader reader");
 });

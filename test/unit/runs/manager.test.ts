@@ -662,6 +662,34 @@ test("a slow watcher of a run that is dropped gets the rest of its history, and 
   expect(items.at(-1)).toMatchObject({ event: { body: { type: "ENDED" } } });
 });
 
+test("an event is read once for all that wait for it, and they are woken in turns of the event loop", async () => {
+  const bench = await RunBench.start();
+  const runId = await running(bench, { sandbox: { kind: "none" } });
+  const newest = bench.store.runs.newestEvent(runId);
+  const order: string[] = [];
+  const watch = async (): Promise<void> => {
+    const items = bench.runs.catalog.watch(OWNER, runId, newest, never);
+    const { value } = await items.next();
+    order.push(value.event.body.type);
+    for (const end = performance.now() + 6; performance.now() < end; );
+  };
+  const watchers = Array.from({ length: 4 }, watch);
+  await settled();
+  const events = vi.spyOn(bench.store.runs, "events");
+  let isSeen = false;
+  const turn = (): void => {
+    order.push("turn");
+    if (!isSeen) setImmediate(turn);
+  };
+  setImmediate(turn);
+  await finish(bench, runId, { outcome: "CONTINUE" });
+  await Promise.all(watchers);
+  isSeen = true;
+  expect(events).toHaveBeenCalledTimes(1);
+  expect(order.filter((what) => what === "STEP_REPORTED")).toHaveLength(4);
+  expect(order.join(" ")).not.toContain("STEP_REPORTED STEP_REPORTED");
+});
+
 test("of a long history, watchers of a run that is removed get the end", async () => {
   const bench = await RunBench.start();
   const runId = await running(bench, { sandbox: { kind: "none" }, maxSteps: 300, stepTimeoutMs: 1e6 });
@@ -712,6 +740,33 @@ test("what a removed run leaves in the database is deleted soon, also if the ser
   await bench.clock.advance(1_000);
   expect(bench.store.runs.steps(second)).toEqual([]);
   expect(bench.store.runs.purge()).toBe(false);
+});
+
+test.each([
+  ["start", (bench: RunBench, runId: string) => bench.runs.start(OWNER, runId, undefined, never)],
+  ["reset", (bench: RunBench, runId: string) => bench.runs.reset(OWNER, runId)],
+])("a %s of a run with many steps deletes them in turns of the event loop", async (_, act) => {
+  const bench = await RunBench.start();
+  const runId = create(bench, { sandbox: { kind: "none" } });
+  const run = bench.runs.catalog.find(OWNER, runId);
+  const step = { outcome: "CONTINUE", stuck: false, startTimeMs: 0, endTimeMs: 0 } as const;
+  for (let number = 1; number <= 1_000; number++) {
+    const addStep = { ...step, step: number, result: "x".repeat(16 * 1024) };
+    bench.store.runs.save({ run, events: [], timeMs: 0, addStep });
+  }
+  let turns = 0;
+  let isOver = false;
+  const turn = (): void => {
+    turns++;
+    if (!isOver) setImmediate(turn);
+  };
+  setImmediate(turn);
+  const { steps } = await act(bench, runId);
+  isOver = true;
+  expect(steps).toEqual([]);
+  expect(bench.store.runs.steps(runId)).toEqual([]);
+  // Of 16 MiB, 2 MiB in each.
+  expect(turns).toBeGreaterThan(6);
 });
 
 test("whatever happens concurrently, nothing is left in the end", async () => {

@@ -282,6 +282,25 @@ test("what removed runs leave is deleted a part at a time, and nobody finds it m
   expect(store.messageCount(newRun(3).runId)).toBe(8);
 });
 
+test("many steps that are about to be cleared are deleted a part at a time, and few all at once", () => {
+  const { database, store, add } = newStore();
+  add();
+  const run = newRun(0);
+  const step = { outcome: "CONTINUE", stuck: false, startTimeMs: 0, endTimeMs: 0 } as const;
+  for (let number = 1; number <= 300; number++) {
+    const addStep = { ...step, step: number, result: "x".repeat(16 * 1024) };
+    store.save({ run, events: [], timeMs: 0, addStep });
+  }
+  const left = (): number => Object.values(sizes(database)).reduce((sum, bytes) => sum + bytes, 0);
+  const cleared: number[] = [];
+  for (let last = left(); store.clearSomeSteps(run.runId); last = left()) cleared.push(last - left());
+  expect(cleared.length).toBeGreaterThan(2);
+  expect(Math.max(...cleared)).toBeLessThan(3 * 2 ** 20);
+  expect(left()).toBeLessThan(3 * 2 ** 20);
+  expect(store.steps(run.runId).at(-1)).toMatchObject({ step: 300 });
+  expect(countedSizes(database)).toEqual(sizes(database));
+});
+
 test("runs of a database from before their bytes were counted are counted", () => {
   const database = Database.open(":memory:");
   const before = MIGRATIONS.indexOf(RUN_BYTES_SCHEMA);

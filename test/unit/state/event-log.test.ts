@@ -128,6 +128,29 @@ describe("a watcher", () => {
     expect(log.watchers).toBe(0);
   });
 
+  test("that waits is woken in turns of the event loop, because thousands may wait", async () => {
+    const { append, watch } = newLog();
+    const order: string[] = [];
+    const watchers = Array.from({ length: 4 }, async () => {
+      await watch(0).items.next();
+      order.push("watcher");
+      for (const end = performance.now() + 6; performance.now() < end; );
+    });
+    // The next turn is nobody's yet.
+    await new Promise((resolve) => setImmediate(resolve));
+    let isSeen = false;
+    const turn = (): void => {
+      order.push("turn");
+      if (!isSeen) setImmediate(turn);
+    };
+    setImmediate(turn);
+    append(1);
+    await Promise.all(watchers);
+    isSeen = true;
+    expect(order.filter((what) => what === "watcher")).toHaveLength(4);
+    expect(order.join(" ")).not.toContain("watcher watcher");
+  });
+
   test("from a position that was never reached is refused", async () => {
     const { append, watch } = newLog();
     append(3);
@@ -192,6 +215,26 @@ describe("an event that cannot be stored", () => {
     expect(ids(await now(log, 0))).toEqual(["before", "waits-1", "waits-2", "after"]);
     expect(sequences(await now(log, 0))).toEqual([1, 2, 3, 4]);
     expect(await now(newLog(log.store), 0)).toEqual(await now(log, 0));
+  });
+
+  test("among thousands is stored with a part of them, and nothing is stored before them", async () => {
+    const log = newLog(memoryStore(), new ManualClock(), 1_200);
+    log.append(1, "before");
+    for (let i = 0; i < 1_205; i++) log.log.defer(event(log, `waits-${i}`));
+    const stored = (): number => log.store.events.load().length;
+    expect(() => log.append(1, "after")).toThrow("Many events are not stored yet");
+    const counts: number[] = [];
+    for (; log.log.waits; log.log.publish()) {
+      counts.push(stored());
+      log.log.store();
+      // What cannot wait is lost with what was lost before, which has one place.
+      log.log.defer(event(log, "late"));
+    }
+    expect(counts).toEqual([1, 501, 1_001]);
+    log.append(1, "after");
+    const waited = Array.from({ length: 1_200 }, (_, index) => `waits-${index}`);
+    expect(ids(await now(log, 0))).toEqual(["before", ...waited, "trimmed", "after"]);
+    expect(await now(newLog(log.store, new ManualClock(), 1_200), 0)).toEqual(await now(log, 0));
   });
 
   test("uses up no number if the service is killed: no two published events have the same", async () => {
