@@ -109,9 +109,12 @@ export async function serveDirectly(
       response.complete(wire.encode(result));
     } else if (route.spec.kind === "server_streaming") {
       for await (const item of route.spec.impl(message, context)) {
-        const turn = queue?.again(call) ?? streams.enter();
+        // Keepalives would make a tenant that only waits count as active.
+        const turn = (isKeepalive(item) ? undefined : queue?.again(call)) ?? streams.enter();
         if (turn) await turn;
-        await response.send(wire.encode(item));
+        const sent = response.send(wire.encode(item));
+        queue?.rest(call);
+        await sent;
         // Leaving the loop runs the cleanup of the handler's generator.
         if (!response.open) return;
       }
@@ -126,6 +129,11 @@ export async function serveDirectly(
     // The handler has the message until it is done.
     account?.close();
   }
+}
+
+/** Whether a message of a stream only says that the stream is alive. */
+function isKeepalive(item: MessageInitShape<DescMessage>): boolean {
+  return Object.values(item).some((group) => (group as { case?: unknown } | undefined)?.case === "keepalive");
 }
 
 function isPlain(encoding: string | readonly string[] | undefined): boolean {
