@@ -33,7 +33,7 @@ interface Watchers {
   history: readonly RunEvent[];
 }
 
-/** How many events are read at once, at most. Small, so that a slow watcher holds little memory. */
+/** How many events are read at once, at most. */
 const BATCH = 100;
 
 /**

@@ -119,9 +119,7 @@ export const TENANT_DEFECTS: readonly Defect[] = [
   },
   {
     name: "a tenant whose streams are idle counts as one that calls",
-    changes: [
-      { file: "src/server/direct-handler.ts", from: "isKeepalive(item) ? undefined : queue", to: "queue" },
-    ],
+    changes: [{ file: "src/server/direct-handler.ts", from: " && !isKeepalive(item)", to: "" }],
     test: {
       file: STREAM_TURNS,
       title: "over %s, a tenant whose streams are idle does not count as active",
