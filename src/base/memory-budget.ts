@@ -22,9 +22,10 @@ export function noMemory(): BerthError {
 const UNCOUNTED_BYTES = 16 * 1024;
 
 /**
- * Limits the memory of calls: for their requests, and for what they gather, such as the output of commands, the results
- * of batches, the content of files, and the names in directories and archives. Without it, many calls could each take as
- * much as one may. They take memory only as they need it, and no owner can take all of it.
+ * Limits the memory of calls: for their requests, for what they gather, such as the output of commands, the results of
+ * batches, the content of files, and the names in directories and archives, and for what their clients have not read.
+ * Without it, many calls could each take as much as one may. They take memory only as they need it, and no owner can take
+ * all of it.
  */
 export class MemoryBudget {
   readonly #bytes: SharedPlaces;

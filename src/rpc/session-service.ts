@@ -75,8 +75,10 @@ export interface SessionHandlerParts {
 const MAX_RESOURCES = 32;
 const MAX_CALLS = 256;
 const DEFAULT_VIEWED = "vm";
-/** How much memory a tool's output may take before its reader catches up. */
-const AHEAD_BYTES = 4 * 1024 * 1024;
+/**
+ * How much memory a tool's output may take before its reader catches up. Little, because a sandbox may have 256 sessions.
+ */
+const AHEAD_BYTES = 256 * 1024;
 
 /** How many times its own length of memory an output may keep. */
 const MOST_KEPT = 4;

@@ -38,7 +38,7 @@ interface Watchers {
   history: readonly RunEvent[];
 }
 
-/** How many events are read at once, at most. Small, so that a slow watcher holds little memory. */
+/** How many events are read at once, at most. */
 const BATCH = 100;
 /** The share of the event loop for watchers that wait for an event: a run may have thousands. */
 const turns = new TurnShare();

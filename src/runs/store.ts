@@ -84,6 +84,8 @@ type Part = (typeof PARTS)[number];
  * repeats them, and clients accept messages of 4 MiB.
  */
 const MAX_DETAIL_BYTES = MAX_SLICE_BYTES / 2;
+/** How much is read at once of a run's events. Little, because there may be thousands of slow watchers. */
+const MAX_BATCH_BYTES = 64 * 1024;
 
 const LIST =
   "SELECT position, record FROM runs WHERE owner = ? AND position < ? ORDER BY position DESC LIMIT ?";
@@ -240,15 +242,19 @@ export class RunStore {
     return { rows, more: false };
   }
 
-  /** The first rows with their opened texts, at least one, until these have {@link MAX_DETAIL_BYTES}. */
-  #firstTexts(sql: string, ...values: (string | number)[]): { readonly row: Row; readonly text: string }[] {
+  /** The first rows with their opened texts, at least one, until these have `maxBytes`. */
+  #firstTexts(
+    maxBytes: number,
+    sql: string,
+    ...values: (string | number)[]
+  ): { readonly row: Row; readonly text: string }[] {
     const first: { row: Row; text: string }[] = [];
     let bytes = 0;
     for (const row of this.#database.prepare(sql).iterate(...values)) {
       const text = this.#database.seal.openText(row.text);
       first.push({ row, text });
       bytes += Buffer.byteLength(text);
-      if (bytes >= MAX_DETAIL_BYTES) break;
+      if (bytes >= maxBytes) break;
     }
     return first;
   }
@@ -263,7 +269,11 @@ export class RunStore {
 
   /** The newest steps, in order: at least one, and others until they have 1 MiB together, as JSON. */
   steps(runId: string): RunStep[] {
-    return this.#firstTexts("SELECT record AS text FROM run_steps WHERE run_id = ? ORDER BY step DESC", runId)
+    return this.#firstTexts(
+      MAX_DETAIL_BYTES,
+      "SELECT record AS text FROM run_steps WHERE run_id = ? ORDER BY step DESC",
+      runId,
+    )
       .reverse()
       .map(({ text }) => JSON.parse(text) as RunStep);
   }
@@ -274,6 +284,7 @@ export class RunStore {
    */
   messages(runId: string, skip = 0): RunMessage[] {
     return this.#firstTexts(
+      MAX_DETAIL_BYTES,
       "SELECT content AS text, role FROM run_messages WHERE run_id = ? ORDER BY position DESC LIMIT -1 OFFSET ?",
       runId,
       skip,
@@ -312,11 +323,12 @@ export class RunStore {
   }
 
   /**
-   * Events after a sequence, in order: at least one, and others until they are `limit` or have 1 MiB together, as JSON. The
-   * newest 1,000 of a run are kept.
+   * Events after a sequence, in order: at least one, and others until they are `limit` or have 64 KiB together, as JSON.
+   * The newest 1,000 of a run are kept.
    */
   events(runId: string, afterSequence: number, limit: number): RunEvent[] {
     return this.#firstTexts(
+      MAX_BATCH_BYTES,
       "SELECT sequence, record AS text FROM run_events WHERE run_id = ? AND sequence > ? ORDER BY sequence LIMIT ?",
       runId,
       afterSequence,
@@ -327,6 +339,7 @@ export class RunStore {
   /** The newest events, in order: at least one, and others until they have 1 MiB together, as JSON. */
   newestEvents(runId: string): RunEvent[] {
     return this.#firstTexts(
+      MAX_DETAIL_BYTES,
       "SELECT sequence, record AS text FROM run_events WHERE run_id = ? ORDER BY sequence DESC",
       runId,
     )

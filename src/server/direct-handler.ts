@@ -1,6 +1,7 @@
 import type { DescMessage, Message, MessageInitShape } from "@bufbuild/protobuf";
 import { parseContentType } from "@connectrpc/connect/protocol-connect";
 import { abortError } from "../base/errors.ts";
+import type { MemoryBudget } from "../base/memory-budget.ts";
 import type { TurnShare } from "../base/turn-share.ts";
 import type { Admit } from "./admission.ts";
 import type { Call } from "./call.ts";
@@ -30,6 +31,8 @@ export interface DirectOptions {
   readonly errors: ErrorConverter;
   readonly admit: Admit;
   readonly receiving: ReceiveBudget;
+  /** Limits what response streams have unsent. */
+  readonly sending: MemoryBudget;
   /** Undefined: there is only one tenant. */
   readonly queue: FairQueue | undefined;
   /** The share of the event loop for all response streams together. */
@@ -82,7 +85,7 @@ export async function serveDirectly(
   wire: Wire,
   request: HttpRequest,
   nodeResponse: HttpResponse,
-  { errors, admit, receiving, queue, streams }: DirectOptions,
+  { errors, admit, receiving, sending, queue, streams }: DirectOptions,
 ): Promise<void> {
   const context = new CallContext(route.method, call, request);
   const response = wire.respond(request, nodeResponse, context);
@@ -109,9 +112,12 @@ export async function serveDirectly(
       response.complete(wire.encode(result));
     } else if (route.spec.kind === "server_streaming") {
       for await (const item of route.spec.impl(message, context)) {
-        const turn = queue?.again(call) ?? streams.enter();
+        // Keepalives would make a tenant that only waits count as active.
+        const turn = (queue && !isKeepalive(item) ? queue.again(call) : undefined) ?? streams.enter();
         if (turn) await turn;
-        await response.send(wire.encode(item));
+        const sent = response.send(wire.encode(item), sending);
+        queue?.rest(call);
+        await sent;
         // Leaving the loop runs the cleanup of the handler's generator.
         if (!response.open) return;
       }
@@ -126,6 +132,11 @@ export async function serveDirectly(
     // The handler has the message until it is done.
     account?.close();
   }
+}
+
+/** Whether a message of a stream only says that the stream is alive. */
+function isKeepalive(item: MessageInitShape<DescMessage>): boolean {
+  return Object.values(item).some((group) => (group as { case?: unknown } | undefined)?.case === "keepalive");
 }
 
 function isPlain(encoding: string | readonly string[] | undefined): boolean {

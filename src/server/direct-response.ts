@@ -1,14 +1,22 @@
 import type { ConnectError } from "@connectrpc/connect";
 import { giveBack } from "../base/lent-bytes.ts";
 import { noteStreamed } from "../base/memory.ts";
+import type { MemoryBudget, MemoryShare } from "../base/memory-budget.ts";
+import { callOf } from "./call.ts";
 import type { CallContext } from "./call-context.ts";
+import { isShort, joinShort } from "./framing.ts";
 import type { HttpResponse } from "./http-message.ts";
+import { owned } from "./small-pieces.ts";
 
 /**
  * How much unsent data a stream may have. Node's default of 16 KiB would make the handler wait for the socket after
  * nearly every message.
  */
 const MAX_UNSENT_BYTES = 512 * 1024;
+/** How much of that a stream may have however much others have. */
+const MIN_UNSENT_BYTES = 16 * 1024;
+/** The memory that an unsent piece takes besides its bytes. */
+const PIECE_BYTES = 768;
 /**
  * How long the first message of a stream waits for what follows, over HTTP/1.1. Most commands end, and most files
  * start, within this time, and each packet costs both ends as much as a command's own bookkeeping. Over HTTP/2 the end
@@ -28,6 +36,9 @@ export abstract class DirectResponse {
   #timer: NodeJS.Timeout | undefined;
   #watchesClose = false;
   #unsentBytes = 0;
+  /** Holds `#countedBytes`. */
+  #memory: MemoryShare | undefined;
+  #countedBytes = 0;
   #isBroken = false;
 
   constructor(response: HttpResponse, context: CallContext) {
@@ -52,8 +63,9 @@ export abstract class DirectResponse {
   /**
    * Sends a framed message of a stream, together with those that follow at once. Resolves when the client can take
    * more, or when the call is over.
+   * @param memory limits what all streams together have unsent
    */
-  async send(frame: readonly Uint8Array[]): Promise<void> {
+  async send(frame: readonly Uint8Array[], memory: MemoryBudget): Promise<void> {
     if (!this.open) return;
     for (const piece of frame) {
       this.#held.push(piece);
@@ -61,7 +73,35 @@ export abstract class DirectResponse {
     }
     if (this.#unsentBytes > MAX_UNSENT_BYTES) this.flush();
     else this.#flushLater();
-    while (this.#unsentBytes > MAX_UNSENT_BYTES && this.open) await this.#moved();
+    while (!this.#hasRoom(memory) && this.open) await this.#moved();
+  }
+
+  /** Whether the handler may continue, with what is unsent. */
+  #hasRoom(memory: MemoryBudget): boolean {
+    const uncounted = this.#unsentBytes - MIN_UNSENT_BYTES - this.#countedBytes;
+    if (uncounted > 0) {
+      this.#memory ??= this.#openShare(memory);
+      if (!this.#memory.take(uncounted)) return false;
+      this.#countedBytes += uncounted;
+    }
+    return this.#unsentBytes <= MAX_UNSENT_BYTES;
+  }
+
+  #openShare(memory: MemoryBudget): MemoryShare {
+    const share = memory.open(callOf(this.context).owner);
+    this.response.on("close", share.close);
+    return share;
+  }
+
+  /** Called with bytes that are no longer unsent. */
+  #sent(bytes: number): void {
+    this.#unsentBytes -= bytes;
+    const surplus = this.#countedBytes - Math.max(0, this.#unsentBytes - MIN_UNSENT_BYTES);
+    if (surplus > 0) {
+      this.#memory?.giveBack(surplus);
+      this.#countedBytes -= surplus;
+    }
+    this.#wake?.();
   }
 
   /** Removes and returns the pieces held back, for a caller that sends them together with more. */
@@ -83,22 +123,25 @@ export abstract class DirectResponse {
 
   /** Sends the pieces held back. */
   protected flush(): void {
-    const pieces = this.take();
+    const pieces = joinShort(this.take());
     if (pieces.length === 0 || !this.open) return;
+    const isBehind = this.#unsentBytes > pieces.reduce((sum, piece) => sum + piece.length, 0);
     this.begin();
     const stream = this.#output;
     // Over HTTP/1.1 a corked response still writes each piece and its chunk header to the socket separately.
     const { socket } = this.response;
     if (!("stream" in this.response)) socket?.cork();
     stream.cork();
-    for (const piece of pieces) {
+    for (const each of pieces) {
+      // Node keeps short pieces together with others. One that waits would keep all of them.
+      const piece = isBehind && isShort(each) ? owned(each) : each;
+      this.#unsentBytes += PIECE_BYTES;
       stream.write(piece, (error) => {
         // The connection is gone, but the response does not know yet.
         if (error) this.#isBroken = true;
-        this.#unsentBytes -= piece.length;
         // What is given back is used again, so it does not become garbage.
         if (error || !giveBack(piece)) noteStreamed(piece.length);
-        this.#wake?.();
+        this.#sent(piece.length + PIECE_BYTES);
       });
     }
     stream.uncork();

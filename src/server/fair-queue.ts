@@ -48,14 +48,19 @@ interface Tenant {
 /**
  * Shares the event loop and the engine between tenants. An admitted call has a turn, which ends with the call and after
  * 10 ms at most (a second if it keeps something busy). A stream that transfers data after that waits for another turn,
- * and so does a response. While several tenants make calls, each has few places for its turns. Its other calls wait,
- * and the next one starts only after the event loop has read what arrived from others. So a tenant that makes many
- * calls at once delays only itself.
+ * and so does a response. Such a later turn also ends when the stream has nothing to transfer at once. While several
+ * tenants make calls, each has few places for its turns. Its other calls wait, and the next one starts only after the
+ * event loop has read what arrived from others. So a tenant that makes many calls at once delays only itself.
  */
 export class FairQueue implements CallObserver {
   readonly #methodWork: ReadonlyMap<string, Work>;
   /** By name, in the order of their last calls. */
   readonly #tenants = new Map<string, Tenant>();
+  /** Calls after their first turn. */
+  readonly #continued = new WeakSet<QueuedCall>();
+  /** Calls whose later turns are about to end, unless they continue before. */
+  readonly #resting = new Set<QueuedCall>();
+  #endOfRests: NodeJS.Immediate | undefined;
 
   /**
    * @param methodWork by `package.Service/Method`, for methods that keep something busy: their turns last at most a
@@ -82,7 +87,25 @@ export class FairQueue implements CallObserver {
   again(call: QueuedCall): Promise<void> | undefined {
     const tenant = this.#tenants.get(call.principal?.tenant ?? "");
     const endsMs = tenant && this.#laneOf(call, tenant).running.get(call);
-    return endsMs !== undefined && endsMs > performance.now() ? undefined : this.enter(call);
+    this.#resting.delete(call);
+    if (endsMs !== undefined && endsMs > performance.now()) return undefined;
+    this.#continued.add(call);
+    return this.enter(call);
+  }
+
+  /**
+   * Call this after each part that a call transfers. Its turn ends unless the next part follows at once, so that a call
+   * that waits for its source or its reader keeps no place. A first turn does not end, nor that of a method that keeps
+   * something busy: they are for what the call does besides.
+   */
+  rest(call: QueuedCall): void {
+    if (!this.#continued.has(call) || this.#methodWork.has(call.method)) return;
+    this.#resting.add(call);
+    this.#endOfRests ??= setImmediate(() => {
+      this.#endOfRests = undefined;
+      for (const each of this.#resting) this.ended(each);
+      this.#resting.clear();
+    });
   }
 
   started(): void {}

@@ -121,7 +121,7 @@ export function parseMessage<Desc extends DescMessage>(schema: Desc, bytes: Uint
   }
 }
 
-/** From this length on, bytes are a piece of their own. For shorter ones a second write costs more than the copy. */
+/** From this length on, bytes are a piece of their own. */
 const OWN_PIECE_BYTES = 4096;
 
 /** Encodes a message, in pieces to send one after another. */
@@ -165,19 +165,32 @@ export function frameBytes(pieces: readonly Uint8Array[], flags = 0): readonly U
   const prefix = Buffer.allocUnsafe(PREFIX_BYTES);
   prefix[0] = flags;
   prefix.writeUInt32BE(length, 1);
-  const framed: Uint8Array[] = [];
-  let short: Uint8Array[] = [prefix];
-  for (const piece of pieces) {
-    if (piece.length < OWN_PIECE_BYTES) {
-      short.push(piece);
-      continue;
-    }
-    if (short.length > 0) framed.push(Buffer.concat(short));
-    framed.push(piece);
+  return joinShort([prefix, ...pieces]);
+}
+
+/** Whether a write of its own costs more than a copy of a piece. */
+export function isShort(piece: Uint8Array): boolean {
+  return piece.length < OWN_PIECE_BYTES;
+}
+
+/** Joins short pieces that follow one another. */
+export function joinShort(pieces: readonly Uint8Array[]): readonly Uint8Array[] {
+  if (pieces.length < 2) return pieces;
+  const joined: Uint8Array[] = [];
+  let short: Uint8Array[] = [];
+  const join = (): void => {
+    joined.push(...(short.length < 2 ? short : [Buffer.concat(short)]));
     short = [];
+  };
+  for (const piece of pieces) {
+    if (isShort(piece)) short.push(piece);
+    else {
+      join();
+      joined.push(piece);
+    }
   }
-  if (short.length > 0) framed.push(Buffer.concat(short));
-  return framed;
+  join();
+  return joined;
 }
 
 /** The property of a message with its own encoding. */

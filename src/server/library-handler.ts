@@ -166,6 +166,7 @@ async function* responseBody(
   for await (const bytes of body) {
     const turn = queue?.again(call) ?? streams.enter();
     if (turn) await turn;
+    queue?.rest(call);
     yield bytes;
   }
   const isStream = "stream" in response && call.streamsRequests;

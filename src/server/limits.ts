@@ -18,6 +18,11 @@ export interface RpcLimits {
   readonly readMaxBytesByMethod: Readonly<Record<string, number>>;
   /** How much memory requests that have not been answered may hold together, in bytes. */
   readonly maxReceivingBytes: number;
+  /**
+   * How much memory messages that their clients have not read may take together, in bytes. Beyond it a stream sends the
+   * next message only when it has hardly anything unsent.
+   */
+  readonly maxSendingBytes: number;
   /** Open connections. Further ones are closed at once. */
   readonly maxConnections: number;
   /**
@@ -50,6 +55,7 @@ export const DEFAULT_LIMITS: RpcLimits = {
   readMaxBytes: 4 * MIB,
   readMaxBytesByMethod: {},
   maxReceivingBytes: 512 * MIB,
+  maxSendingBytes: 256 * MIB,
   maxConnections: 4096,
   maxConcurrentStreams: 1000,
   sniffTimeoutMs: 10 * SECOND,

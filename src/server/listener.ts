@@ -53,7 +53,7 @@ const MAX_FRAME_BYTES = 64 * 1024;
 const MAX_HEADER_BYTES = 32 * 1024;
 /**
  * In MB: no limit. Node never subtracts what a canceled response had left to send, and beyond the limit it refuses every
- * call on the connection for as long as that lives. What calls hold is bounded by their number and what each may hold.
+ * call on the connection for as long as that lives. What calls hold is bounded for each and for all together.
  */
 const MAX_SESSION_MEMORY = 1_000_000;
 

@@ -105,6 +105,7 @@ export class RequestBytes implements AsyncIterable<Uint8Array>, AsyncIterator<Ui
           this.#take(value.length);
           const turn = this.#queue?.again(this.#call);
           if (turn) await turn;
+          this.#queue?.rest(this.#call);
           return { done: false, value };
         }
         if (this.#failure !== undefined) throw this.#failure.error;

@@ -3,6 +3,7 @@ import { file_berth_v1_error } from "../../gen/ts/berth/v1/error_pb.js";
 import { untilAborted, within } from "../base/async.ts";
 import { BerthError } from "../base/errors.ts";
 import type { Logger } from "../base/logger.ts";
+import { MemoryBudget } from "../base/memory-budget.ts";
 import { TurnShare } from "../base/turn-share.ts";
 import { createAdmission } from "./admission.ts";
 import type { AuditLog } from "./audit-log.ts";
@@ -127,6 +128,7 @@ export function createRpcServer(options: RpcServerOptions): RpcServer {
       admit,
       authenticator,
       receiving,
+      sending: new MemoryBudget(limits.maxSendingBytes, 0),
       logger,
       queue,
       audit: options.audit,

@@ -36,7 +36,7 @@ export function joinSmallPieces(stream: http2.ServerHttp2Stream): void {
 }
 
 /** The same bytes, in memory that nothing else shares. */
-function owned(piece: Buffer): Buffer {
+export function owned(piece: Uint8Array): Uint8Array {
   if (piece.length === piece.buffer.byteLength) return piece;
   const copy = Buffer.allocUnsafeSlow(piece.length);
   copy.set(piece);

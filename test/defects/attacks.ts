@@ -1,6 +1,7 @@
 import type { Defect } from "./defect.ts";
 
 const ATTACKS = "test/integration/server/attacks.alone.test.ts";
+const STREAMS = "test/integration/server/streams.test.ts";
 const SERVED = "%s: other clients are served, memory stays bounded, and everything recovers";
 
 /** Of attacks on the port. */
@@ -25,5 +26,75 @@ export const ATTACK_DEFECTS: readonly Defect[] = [
     name: "connections are few",
     changes: [{ file: "src/server/limits.ts", from: "maxConnections: 4096", to: "maxConnections: 400" }],
     test: { file: ATTACKS, title: SERVED, row: "1,000 idle connections" },
+  },
+  {
+    name: "small messages that are not read count only by their bytes",
+    changes: [{ file: "src/server/direct-response.ts", from: "PIECE_BYTES = 768", to: "PIECE_BYTES = 0" }],
+    test: { file: STREAMS, title: "small messages that are not read are few, and keep nothing besides" },
+  },
+  {
+    name: "each small message that is not read keeps what Node put next to it",
+    changes: [
+      {
+        file: "src/server/direct-response.ts",
+        from: "isBehind && isShort(each) ? owned(each) : each",
+        to: "each",
+      },
+    ],
+    test: { file: STREAMS, title: "small messages that are not read are few, and keep nothing besides" },
+  },
+  {
+    name: "what streams have unsent is bounded for each of them only",
+    changes: [
+      {
+        file: "src/server/direct-response.ts",
+        from: "if (!this.#memory.take(uncounted)) return false;",
+        to: "this.#memory.take(uncounted);",
+      },
+    ],
+    test: {
+      file: STREAMS,
+      title: "what many streams have unsent has a limit, and another that is read continues",
+    },
+  },
+  {
+    name: "what a client that has left did not get keeps its memory from others",
+    changes: [
+      {
+        file: "src/server/direct-response.ts",
+        from: '    this.response.on("close", share.close);\n',
+        to: "",
+      },
+    ],
+    test: {
+      file: "test/unit/server/packets.test.ts",
+      title: "what a client that has left did not get takes no memory, over %s",
+      row: "HTTP/2",
+    },
+  },
+  {
+    name: "a slow watcher of a run holds a megabyte of its events",
+    changes: [
+      {
+        file: "src/runs/store.ts",
+        from: "MAX_BATCH_BYTES = 64 * 1024",
+        to: "MAX_BATCH_BYTES = MAX_DETAIL_BYTES",
+      },
+    ],
+    test: { file: "test/unit/runs/store.test.ts", title: "of long events a few are read at once" },
+  },
+  {
+    name: "a slow reader of a tool's output holds megabytes of it",
+    changes: [
+      {
+        file: "src/rpc/session-service.ts",
+        from: "AHEAD_BYTES = 256 * 1024",
+        to: "AHEAD_BYTES = 4 * 1024 * 1024",
+      },
+    ],
+    test: {
+      file: "test/unit/rpc/tool-stream.test.ts",
+      title: "output that waits for its reader counts with the memory that it keeps",
+    },
   },
 ];

@@ -80,7 +80,7 @@ export const RUN_DEFECTS: readonly Defect[] = [
   },
   {
     name: "a run with long steps and messages blocks the service, and its answer has 200 MB",
-    changes: [{ file: "src/runs/store.ts", from: "      if (bytes >= MAX_DETAIL_BYTES) break;\n", to: "" }],
+    changes: [{ file: "src/runs/store.ts", from: "      if (bytes >= maxBytes) break;\n", to: "" }],
     test: {
       file: "test/unit/runs/store.test.ts",
       title: "of long steps and messages the newest are read, and skipping those reads the others",
@@ -243,7 +243,7 @@ export const RUN_DEFECTS: readonly Defect[] = [
     changes: [
       {
         file: "src/runs/store.ts",
-        from: "      if (bytes >= MAX_DETAIL_BYTES) break;\n    }\n    return first;",
+        from: "      if (bytes >= maxBytes) break;\n    }\n    return first;",
         to: "    }\n    return first;",
       },
     ],

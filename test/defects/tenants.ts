@@ -6,6 +6,7 @@ const ISOLATION = "test/integration/tenants/isolation.test.ts";
 const QUOTAS = "test/unit/sandboxes/tenant-quotas.test.ts";
 const QUOTAS_SHOWN = "test/integration/tenants/quotas.test.ts";
 const COMMAND = "test/integration/cli/token.test.ts";
+const STREAM_TURNS = "test/unit/server/stream-turns.test.ts";
 const EVERY_METHOD = "%s: every method ends in the right code, before a body is read";
 const IDS = "every method that takes an id: another tenant's is not found";
 
@@ -76,6 +77,53 @@ export const TENANT_DEFECTS: readonly Defect[] = [
     test: {
       file: "test/unit/server/fair-queue.test.ts",
       title: "with another tenant only one call is in its turn, and the other's call never waits",
+    },
+  },
+  {
+    name: "a stream keeps its turn while it waits for its source",
+    changes: [{ file: "src/server/direct-handler.ts", from: "        queue?.rest(call);\n", to: "" }],
+    test: {
+      file: STREAM_TURNS,
+      title: "over %s, streams that wait for their source delay no call",
+      row: "gRPC",
+    },
+  },
+  {
+    name: "a stream through the library keeps its turn while it waits for its source",
+    changes: [{ file: "src/server/library-handler.ts", from: "    queue?.rest(call);\n", to: "" }],
+    test: {
+      file: STREAM_TURNS,
+      title: "over %s, streams that wait for their source delay no call",
+      row: "gRPC-Web over HTTP/1.1",
+    },
+  },
+  {
+    name: "an upload keeps its turn while it waits for its caller",
+    changes: [
+      { file: "src/server/request-bytes.ts", from: "          this.#queue?.rest(this.#call);\n", to: "" },
+    ],
+    test: {
+      file: STREAM_TURNS,
+      title: "over %s, uploads that wait for their caller delay no call",
+      row: "gRPC",
+    },
+  },
+  {
+    name: "the turn of what a call has started ends with its first message",
+    changes: [{ file: "src/server/fair-queue.ts", from: "!this.#continued.has(call) || ", to: "" }],
+    test: {
+      file: "test/unit/server/fair-queue.test.ts",
+      title: "a turn does not end with what is sent if it is the %s one",
+      row: "first",
+    },
+  },
+  {
+    name: "a tenant whose streams are idle counts as one that calls",
+    changes: [{ file: "src/server/direct-handler.ts", from: " && !isKeepalive(item)", to: "" }],
+    test: {
+      file: STREAM_TURNS,
+      title: "over %s, a tenant whose streams are idle does not count as active",
+      row: "gRPC",
     },
   },
   {

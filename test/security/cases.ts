@@ -877,6 +877,22 @@ export const SECURITY_CASES: Readonly<Record<string, readonly SecurityCase[]>> =
       "whoever stops reading waits for the stream",
     ),
     hostile(
+      "thousands of readers that stop",
+      [
+        at(
+          "integration/server/streams.test.ts",
+          "what many streams have unsent has a limit, and another that is read continues",
+        ),
+        at(
+          "integration/server/streams.test.ts",
+          "small messages that are not read are few, and keep nothing besides",
+        ),
+      ],
+      "what streams have unsent is bounded for each of them only",
+      "small messages that are not read count only by their bytes",
+      "each small message that is not read keeps what Node put next to it",
+    ),
+    hostile(
       "thousands of cancels",
       [
         at(

@@ -6,7 +6,7 @@ import { BytesValueSchema } from "@bufbuild/protobuf/wkt";
 import { createClient } from "@connectrpc/connect";
 import { describe, expect, test } from "vitest";
 import { ErrorReason } from "../../../gen/ts/berth/v1/error_pb.js";
-import { ProcessService } from "../../../gen/ts/berth/v1/process_pb.js";
+import { ExecRequestSchema, ProcessService } from "../../../gen/ts/berth/v1/process_pb.js";
 import { SandboxService } from "../../../gen/ts/berth/v1/sandbox_pb.js";
 import { type Authenticator, anonymousAuthenticator } from "../../../src/server/call.ts";
 import { ReceiveBudget } from "../../../src/server/limits.ts";
@@ -493,6 +493,74 @@ test("pieces of a request that are not read count by the memory that they take",
   await expect.poll(() => server.log.calls[0]?.fields).toMatchObject({ reason: "TOO_MANY_OPERATIONS" });
   server.record.letGo.resolve();
   connection.socket.destroy();
+});
+
+/** Makes calls of Exec whose client takes no byte of the answers. */
+function execUnread(server: TestServer, count: number): http2.ClientHttp2Session {
+  const session = http2.connect(server.url, { settings: { initialWindowSize: 0 } });
+  session.on("error", () => {});
+  const path = "/berth.v1.ProcessService/Exec";
+  const message = toBinary(ExecRequestSchema, create(ExecRequestSchema, shell("flood")));
+  for (let call = 0; call < count; call++) {
+    const stream = session.request({ ":method": "POST", ":path": path, "content-type": "application/grpc" });
+    stream.on("error", () => {}).end(grpcFrame(message));
+  }
+  return session;
+}
+
+test("small messages that are not read are few, and keep nothing besides", async () => {
+  let produced = 0;
+  let over = false;
+  const routes: Routes = (router) => {
+    router.service(ProcessService, {
+      async *exec() {
+        while (!over) {
+          produced += 1;
+          yield { event: { case: "output", value: { data: Buffer.of(0) } } };
+          await nextTurn();
+          // Node puts other small messages next to it.
+          for (let count = 0; count < 4; count++) Buffer.allocUnsafe(4000);
+        }
+      },
+    });
+  };
+  await using server = await startTestServer({ routes });
+  const before = await keptBytes();
+  const session = execUnread(server, 1);
+  for (let calm = 0, last = -1; calm < 5; ) {
+    await sleep(20);
+    calm = produced > 0 && produced === last ? calm + 1 : 0;
+    last = produced;
+  }
+  expect(produced).toBeLessThan(1_000);
+  expect((await keptBytes()) - before).toBeLessThan(3_000_000);
+  over = true;
+  session.destroy();
+});
+
+test("what many streams have unsent has a limit, and another that is read continues", async () => {
+  const maxSendingBytes = 1 << 20;
+  await using server = await startTestServer({ limits: { maxSendingBytes } });
+  const producedUnread = async () => {
+    server.record.produced = 0;
+    const session = execUnread(server, 16);
+    await eventually(() => server.record.open === 16);
+    return { session, bytes: (await standstill(server)) * MESSAGE_BYTES };
+  };
+  const { session, bytes } = await producedUnread();
+  // Each stream may have a little, and one message more.
+  expect(bytes).toBeLessThan(maxSendingBytes + 16 * (16_384 + MESSAGE_BYTES));
+  using client = new GrpcJs(server.authority);
+  const read = client.serverStream(ProcessService.method.exec, shell("pour 200"));
+  let messages = 0;
+  for await (const _ of read) messages += 1;
+  expect(messages).toBe(202);
+  session.destroy();
+  await eventually(() => server.record.open === 0);
+  // And the next ones have as much.
+  const again = await producedUnread();
+  expect(again.bytes).toBeGreaterThan(maxSendingBytes / 2 + 16 * MESSAGE_BYTES);
+  again.session.destroy();
 });
 
 test("a thousand streams at once run on one connection", async () => {

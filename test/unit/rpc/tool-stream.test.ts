@@ -35,9 +35,9 @@ async function writtenAhead(pieceBytes: number): Promise<number> {
 }
 
 test("output that waits for its reader counts with the memory that it keeps", async () => {
-  expect(await writtenAhead(20_000)).toBeLessThan(100);
+  expect(await writtenAhead(20_000)).toBeLessThan(6);
 });
 
 test("small parts of what was read keep none of the rest, and do not count with it", async () => {
-  expect(await writtenAhead(100)).toBe(10_000);
+  expect(await writtenAhead(100)).toBeGreaterThan(500);
 });

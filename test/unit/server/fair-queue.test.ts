@@ -109,6 +109,40 @@ test("work that continues after its turn waits for another turn, behind the wait
   expect(stream.state).toBe("began");
 });
 
+test("a later turn ends with what is sent at once, so that streams that wait delay nobody", async () => {
+  const queue = new FairQueue();
+  for (const call of calls("bob", 1)) queue.ended(call.enter(queue));
+  const streams = calls("ann", 3).map((call) => call.enter(queue));
+  await vi.advanceTimersByTimeAsync(30);
+  for (const stream of streams) stream.enter(queue, true);
+  for (const [at, stream] of streams.entries()) {
+    expect(began(streams)).toBe(at + 1);
+    queue.rest(stream);
+    // More follows at once.
+    expect(stream.enter(queue, true).state).toBe("began");
+    await turn();
+    expect(began(streams)).toBe(at + 1);
+    queue.rest(stream);
+    // The next one starts after the event loop has turned once more.
+    await vi.advanceTimersByTimeAsync(1);
+  }
+  const [next] = calls("ann", 1).map((call) => call.enter(queue));
+  expect(next?.state).toBe("began");
+});
+
+test.each(["first", "engine"])("a turn does not end with what is sent if it is the %s one", async (kind) => {
+  const queue = new FairQueue(new Map([["engine", "engine"]]));
+  for (const call of calls("bob", 1)) queue.ended(call.enter(queue));
+  const [stream] = calls("ann", 1, kind).map((call) => call.enter(queue));
+  if (!stream) throw new Error("there is one");
+  if (kind === "engine") await vi.advanceTimersByTimeAsync(1_000);
+  stream.enter(queue, true);
+  queue.rest(stream);
+  await turn();
+  const [next] = calls("ann", 1, kind).map((call) => call.enter(queue));
+  expect(next?.state).toBe("waits");
+});
+
 test("a call that gives up leaves its place to the next", async () => {
   const queue = new FairQueue();
   for (const call of calls("bob", 1)) queue.ended(call.enter(queue));

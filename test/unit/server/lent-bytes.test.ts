@@ -11,6 +11,7 @@ import { setTimeout as sleep } from "node:timers/promises";
 import { expect, onTestFinished, test } from "vitest";
 import { ProcessService } from "../../../gen/ts/berth/v1/process_pb.js";
 import { lend } from "../../../src/base/lent-bytes.ts";
+import { MemoryBudget } from "../../../src/base/memory-budget.ts";
 import type { Call } from "../../../src/server/call.ts";
 import { CallContext } from "../../../src/server/call-context.ts";
 import { ConnectStreamResponse } from "../../../src/server/connect-response.ts";
@@ -35,7 +36,7 @@ async function respond(request: HttpRequest, response: HttpResponse): Promise<vo
   for (let count = 1; count <= PIECES; count++) {
     const { promise, resolve } = Promise.withResolvers<void>();
     lend(memory.fill(count), resolve);
-    void direct.send([memory]);
+    void direct.send([memory], new MemoryBudget(Number.POSITIVE_INFINITY));
     await promise;
   }
   direct.complete();

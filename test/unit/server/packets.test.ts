@@ -4,6 +4,7 @@ import http2 from "node:http2";
 import { type AddressInfo, Socket } from "node:net";
 import { expect, onTestFinished, test, vi } from "vitest";
 import { ProcessService } from "../../../gen/ts/berth/v1/process_pb.js";
+import { MemoryBudget } from "../../../src/base/memory-budget.ts";
 import type { Call } from "../../../src/server/call.ts";
 import { CallContext } from "../../../src/server/call-context.ts";
 import { ConnectStreamResponse } from "../../../src/server/connect-response.ts";
@@ -11,7 +12,9 @@ import type { DirectResponse } from "../../../src/server/direct-response.ts";
 import { GrpcResponse } from "../../../src/server/grpc-response.ts";
 import type { HttpRequest, HttpResponse } from "../../../src/server/http-message.ts";
 
-type Answer = (response: DirectResponse) => void;
+const MEMORY = new MemoryBudget(Number.POSITIVE_INFINITY);
+
+type Answer = (response: DirectResponse, raw: HttpResponse & { stream?: http2.ServerHttp2Stream }) => void;
 
 const piece = (text: string): readonly Uint8Array[] => [Buffer.from(text)];
 
@@ -30,6 +33,7 @@ async function serve(
         version === "HTTP/2"
           ? new GrpcResponse(response, context)
           : new ConnectStreamResponse(request, response, context, "application/connect+proto"),
+        response,
       ),
     );
   };
@@ -60,10 +64,28 @@ async function serve(
 }
 
 const AT_ONCE: Answer = (response) => {
-  void response.send(piece("started"));
-  void response.send(piece("more"));
+  void response.send(piece("started"), MEMORY);
+  void response.send(piece("more"), MEMORY);
   response.complete(piece("over"));
 };
+
+test.each(["HTTP/1.1", "HTTP/2"] as const)(
+  "what a client that has left did not get takes no memory, over %s",
+  async (version) => {
+    const memory = new MemoryBudget(Number.POSITIVE_INFINITY);
+    const { promise: closed, resolve } = Promise.withResolvers<void>();
+    const answer: Answer = (response, raw) => {
+      void response.send([Buffer.alloc(300_000)], memory);
+      expect(memory.heldBytes).toBeGreaterThan(200_000);
+      raw.once("close", resolve);
+      // Before it is written.
+      (raw.stream ?? raw.socket)?.destroy();
+    };
+    await serve(version, answer).catch(() => {});
+    await closed;
+    expect(memory.heldBytes).toBe(0);
+  },
+);
 
 test("data that is available at once is sent in one packet, over HTTP/1.1", async () => {
   const { pieces, writes } = await serve("HTTP/1.1", AT_ONCE);
@@ -83,9 +105,9 @@ test.each(["HTTP/1.1", "HTTP/2"] as const)(
     const { pieces } = await serve(
       version,
       (response) => {
-        void response.send(piece("started"));
+        void response.send(piece("started"), MEMORY);
         go = (text) => {
-          if (text === "started") void response.send(piece("more"));
+          if (text === "started") void response.send(piece("more"), MEMORY);
           if (text === "startedmore") response.complete(piece("over"));
           seen.push(text);
         };
