@@ -192,13 +192,27 @@ export const BUBBLEWRAP_DEFECTS: readonly Defect[] = [
     changes: [
       {
         file: "src/engine/bubblewrap/spawn.ts",
-        from: "    if (this.#resizeTerminal !== undefined && !this.#hasExited) endSoon(this.#attendant);\n",
+        from: "    if (this.#resizeTerminal !== undefined && !this.#exited.settled) endSoon(this.#attendant);\n",
         to: "",
       },
     ],
     test: {
       file: "test/integration/engine/bubblewrap/starts.test.ts",
       title: "the program around a terminal ends with its process, even if it is stopped",
+    },
+  },
+  {
+    name: "waits for a process of bubblewrap that are given up take memory until it ends",
+    changes: [
+      {
+        file: "src/engine/bubblewrap/spawn.ts",
+        from: "this.#exited.wait(over.signal)",
+        to: "this.#exited.wait()",
+      },
+    ],
+    test: {
+      file: "test/contract/engine/bubblewrap.test.ts",
+      title: "takes no memory for callers that gave up",
     },
   },
 ];

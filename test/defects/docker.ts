@@ -480,4 +480,34 @@ export const DOCKER_DEFECTS: readonly Defect[] = [
       row: "TOO_MANY_OPERATIONS",
     },
   },
+  {
+    name: "waits for a process of a zygote that are given up take memory until it ends",
+    changes: [
+      {
+        file: "src/base/shared-result.ts",
+        from: "await untilAborted(promise, signal)",
+        to: "await untilAborted(Promise.race([this.#result, promise]), signal)",
+      },
+    ],
+    test: {
+      file: "test/contract/engine/docker-pipes.test.ts",
+      title: "takes no memory for callers that gave up",
+      suite: "started by its zygotes",
+    },
+  },
+  {
+    name: "waits for a process of the daemon that are given up take memory until it ends",
+    changes: [
+      {
+        file: "src/engine/docker/exec.ts",
+        from: "outputEnded?.wait(hurry.signal)",
+        to: "outputEnded?.wait()",
+      },
+    ],
+    test: {
+      file: "test/contract/engine/docker-pipes.test.ts",
+      title: "takes no memory for callers that gave up",
+      suite: "started by the daemon",
+    },
+  },
 ];
