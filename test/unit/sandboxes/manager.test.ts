@@ -5,6 +5,7 @@ import { BerthError } from "../../../src/base/errors.ts";
 import type { RequestProgress } from "../../../src/state/request-log.ts";
 import { settled } from "../../support/manual-clock.ts";
 import type { EngineStep, MemoryEngine } from "../../support/memory-engine.ts";
+import { repeatableRequest } from "../../support/repeatable-request.ts";
 import { eventsOf, newManager, OWNER } from "./support.ts";
 
 const never = new AbortController().signal;
@@ -15,17 +16,6 @@ function hold(engine: { before: (step: EngineStep, id: string) => Promise<void> 
   const gate = Promise.withResolvers<void>();
   engine.before = async (step) => (step === held ? gate.promise : undefined);
   return gate;
-}
-
-/** Returns the progress of one request, each time as it is after a crash of the service. */
-function repeatable(): () => RequestProgress {
-  let subject: string | undefined;
-  return () => ({
-    subject,
-    begin: (next) => {
-      subject = next;
-    },
-  });
 }
 
 const EXITED = { exitCode: 3, outOfMemory: false };
@@ -128,7 +118,7 @@ describe("create", () => {
 
   test("repeated, because its answer was lost, does not get a later sandbox with the same id", async () => {
     const { manager, clock } = await newManager();
-    const request = repeatable();
+    const request = repeatableRequest();
     const make = (progress?: RequestProgress) =>
       manager.create(OWNER, {}, { sandboxId: "x", signal: never, ...(progress && { progress }) });
     const { createTimeMs } = await make(request());
@@ -157,7 +147,7 @@ describe("create", () => {
 describe("delete", () => {
   test("repeated, because its answer was lost, does not end a later sandbox with the same id", async () => {
     const { manager } = await newManager();
-    const request = repeatable();
+    const request = repeatableRequest();
     const make = () => manager.create(OWNER, {}, { sandboxId: "x", signal: never });
     const state = () => manager.get(named("x")).state;
     await make();
