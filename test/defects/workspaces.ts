@@ -124,9 +124,9 @@ export const WORKSPACE_DEFECTS: readonly Defect[] = [
     name: "a corrupt entry left by hand is taken over as a new workspace",
     changes: [
       {
-        file: "src/workspaces/host/directories.ts",
-        from: "if (!mayExist || (await this.problemOf(place)) !== undefined) {",
-        to: "if ((await this.problemOf(place)) !== undefined) {",
+        file: "src/workspaces/workspaces.ts",
+        from: "    if (known === undefined) await storage.assertFree(name);\n",
+        to: "",
       },
     ],
     test: { file: REFERENCES, title: "is reported, left alone and never taken for a workspace" },
@@ -822,6 +822,20 @@ export const WORKSPACE_DEFECTS: readonly Defect[] = [
     test: {
       file: "test/unit/workspaces/quota.test.ts",
       title: "a measurement during which an import replaces the content counts as one of the new content",
+    },
+  },
+  {
+    name: "what is not Berth's is deleted after a crash in a fork onto it",
+    changes: [
+      {
+        file: "src/workspaces/fork.ts",
+        from: "    await storage.assertFree(target);\n",
+        to: "",
+      },
+    ],
+    test: {
+      file: "test/integration/workspaces/foreign.test.ts",
+      title: "what the server does not know outlives a fork in its place, even if the service crashes in it",
     },
   },
 ];
