@@ -92,15 +92,15 @@ export const WORKSPACE_DEFECTS: readonly Defect[] = [
     changes: [
       {
         file: "src/workspaces/manager.ts",
-        from: "      store.removeRef(name, traceId, clock.wallMs());",
+        from: "        store.removeRef(name, traceId, clock.wallMs(), () => progress.begin(traceId));",
         to: `      for (const ref of store.refs(name)) {
         if (ref === traceId || !this.added?.has(ref)) store.removeRef(name, ref, clock.wallMs());
       }`,
       },
       {
         file: "src/workspaces/manager.ts",
-        from: "      const previous = store.addRef(",
-        to: "      (this.added ??= new Set()).add(traceId);\n      const previous = store.addRef(",
+        from: "      store.addRef(",
+        to: "      (this.added ??= new Set()).add(traceId);\n      store.addRef(",
       },
     ],
     test: { file: REFERENCES, title: "references are still there, and removing one leaves the others" },
@@ -373,11 +373,8 @@ export const WORKSPACE_DEFECTS: readonly Defect[] = [
     changes: [
       {
         file: "src/workspaces/manager.ts",
-        from: `      const previous = store.addRef(name, traceId, clock.wallMs());
-      const previousWorkspaceId = previous === name.workspaceId ? "" : (previous ?? "");
-      return { workspace: workspaces.view(name), previousWorkspaceId };`,
-        to: `      setTimeout(() => store.addRef(name, traceId, clock.wallMs()), 200);
-      return { workspace: workspaces.view(name), previousWorkspaceId: "" };`,
+        from: "      store.addRef(name, traceId, clock.wallMs(), () => progress.begin(previousWorkspaceId));",
+        to: "      setTimeout(() => store.addRef(name, traceId, clock.wallMs()), 200);",
       },
     ],
     test: {
@@ -836,6 +833,36 @@ export const WORKSPACE_DEFECTS: readonly Defect[] = [
     test: {
       file: "test/integration/workspaces/foreign.test.ts",
       title: "what the server does not know outlives a fork in its place, even if the service crashes in it",
+    },
+  },
+  {
+    name: "a repeated addition of a reference moves a trace back",
+    changes: [
+      {
+        file: "src/workspaces/manager.ts",
+        from: "      if (subject !== undefined) return { workspace: workspaces.view(name), previousWorkspaceId: subject };\n",
+        to: "",
+      },
+    ],
+    test: {
+      file: "test/integration/workspaces/deletions.test.ts",
+      title:
+        "a reference that is added or removed again, because the answer was lost, undoes no later change",
+    },
+  },
+  {
+    name: "a repeated removal of a reference removes what was added since",
+    changes: [
+      {
+        file: "src/workspaces/manager.ts",
+        from: "if (progress.subject === undefined) {",
+        to: "if (progress.subject !== traceId || traceId) {",
+      },
+    ],
+    test: {
+      file: "test/integration/workspaces/deletions.test.ts",
+      title:
+        "a reference that is added or removed again, because the answer was lost, undoes no later change",
     },
   },
 ];
