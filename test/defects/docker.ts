@@ -117,8 +117,8 @@ export const DOCKER_DEFECTS: readonly Defect[] = [
     changes: [
       {
         file: "src/engine/docker/zygote.ts",
-        from: "if (!this.#isRecovered) await outputEnded;",
-        to: "await (outputEnded ?? new Promise<void>(() => {}));",
+        from: "if (!this.#isRecovered) await outputEnded?.wait(signal);",
+        to: "await (outputEnded?.wait(signal) ?? new Promise<void>(() => {}));",
       },
     ],
     test: {
@@ -428,7 +428,7 @@ export const DOCKER_DEFECTS: readonly Defect[] = [
     changes: [
       {
         file: "src/engine/docker/exec.ts",
-        from: "const mayFail = outputEnded !== undefined && !endSeen;",
+        from: "const mayFail = outputEnded?.settled === false;",
         to: "const mayFail = false;",
       },
     ],

@@ -527,8 +527,8 @@ export const WIRE_DEFECTS: readonly Defect[] = [
     changes: [
       {
         file: "src/server/direct-handler.ts",
-        from: "    const message = await wire.read(request, account);\n",
-        to: "    const message = await wire.read(request, account);\n    account.close();\n",
+        from: "    const message = await wire.read(request, call.account);\n",
+        to: "    const message = await wire.read(request, call.account);\n    call.account.close();\n",
       },
     ],
     test: {

@@ -229,8 +229,8 @@ export const WORKSPACE_DEFECTS: readonly Defect[] = [
     changes: [
       {
         file: "src/workspaces/manager.ts",
-        from: "      workspaces.find(name);\n      store.removeRef",
-        to: "      await workspaces.make(name);\n      store.removeRef",
+        from: "      workspaces.find(name);\n      if (progress",
+        to: "      await workspaces.make(name);\n      if (progress",
       },
     ],
     test: {
