@@ -41,7 +41,6 @@ import type { SandboxObserver } from "./sandboxes/lease.ts";
 import { SandboxManager } from "./sandboxes/manager.ts";
 import { TenantQuotas } from "./sandboxes/tenant-quotas.ts";
 import { AuditLog } from "./server/audit-log.ts";
-import { DEFAULT_LIMITS, ReceiveBudget } from "./server/limits.ts";
 import { formatListenAddress, type ListenAddress, parseListenAddress } from "./server/listen-address.ts";
 import { diagnoseTls, LiveTls } from "./server/live-tls.ts";
 import { ProcessMetrics } from "./server/process-metrics.ts";
@@ -232,12 +231,10 @@ async function compose(
     await engine.close();
     throw error;
   }
-  const receiving = new ReceiveBudget(DEFAULT_LIMITS.maxReceivingBytes);
   const state = new State(store, {
     clock,
     logger,
     answers: { bytes: settings.answerQuotaBytes, ownerBytes: settings.answerOwnerQuotaBytes },
-    hold: (owner, bytes, work) => receiving.hold(owner, bytes, work),
   });
   const { time, requests } = state;
   const common = { clock, time, logger };
@@ -361,7 +358,6 @@ async function compose(
     monitor,
     egress,
     state,
-    receiving,
     lanes,
     transcripts,
     quotas,
@@ -380,7 +376,7 @@ function createServer(
   logger: Logger,
 ): RpcServer {
   const { tokens, tls, audit, disk } = live;
-  const { engine, monitor, state, workspaces, clock, secrets, receiving, ...managers } = service;
+  const { engine, monitor, state, workspaces, clock, secrets, ...managers } = service;
   return createRpcServer({
     listen: parseListenAddress(settings.listen),
     methodWork: METHOD_WORK,
@@ -416,7 +412,6 @@ function createServer(
     allowHosts: settings.allowHosts,
     corsOrigins: settings.corsOrigins,
     limits: { readMaxBytesByMethod: FILE_READ_MAX_BYTES },
-    receiving,
   });
 }
 

@@ -127,7 +127,9 @@ export class RunHandler implements ServiceImpl<typeof RunService> {
     const { runs, requests } = this.#parts;
     const runId = callerId("run_id", request.runId);
     const key = requestKey(context, request);
-    const view = await requests.run(key, context.signal, () => runs.cancel(ownerOf(context), runId));
+    const view = await requests.run(key, context.signal, (_signal, progress) =>
+      runs.cancel(ownerOf(context), runId, progress),
+    );
     return { run: toWireRun(view) };
   }
 
@@ -135,7 +137,9 @@ export class RunHandler implements ServiceImpl<typeof RunService> {
     const { runs, requests } = this.#parts;
     const runId = callerId("run_id", request.runId);
     const key = requestKey(context, request);
-    const view = await requests.run(key, context.signal, () => runs.reset(ownerOf(context), runId));
+    const view = await requests.run(key, context.signal, (_signal, progress) =>
+      runs.reset(ownerOf(context), runId, progress),
+    );
     return { run: toWireRun(view) };
   }
 

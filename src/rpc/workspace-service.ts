@@ -131,8 +131,8 @@ export class WorkspaceHandler implements ServiceImpl<typeof WorkspaceService> {
     const name = workspaceName(context, request);
     const traceId = callerId("trace_id", request.traceId);
     const key = requestKey(context, request);
-    const added = await this.#parts.requests.run(key, context.signal, () =>
-      this.#parts.workspaces.addReference(name, traceId),
+    const added = await this.#parts.requests.run(key, context.signal, (_signal, progress) =>
+      this.#parts.workspaces.addReference(name, traceId, progress),
     );
     return { workspace: this.#toWire(added.workspace), previousWorkspaceId: added.previousWorkspaceId };
   }
@@ -144,8 +144,8 @@ export class WorkspaceHandler implements ServiceImpl<typeof WorkspaceService> {
     const name = workspaceName(context, request);
     const traceId = callerId("trace_id", request.traceId);
     const key = requestKey(context, request);
-    const view = await this.#parts.requests.run(key, context.signal, () =>
-      this.#parts.workspaces.removeReference(name, traceId),
+    const view = await this.#parts.requests.run(key, context.signal, (_signal, progress) =>
+      this.#parts.workspaces.removeReference(name, traceId, progress),
     );
     return { workspace: this.#toWire(view) };
   }

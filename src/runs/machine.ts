@@ -201,14 +201,16 @@ function assertRunning(run: Run): Extract<RunPhase, { state: "RUNNING" }> {
   throw runState(run, `The run is in state ${phase.state}: no step is under way. ${why}`);
 }
 
+/** @throws `RUN_STATE` if the run was started again since. */
+export function assertStart(run: Run, startId: string): void {
+  if (startId === run.startId) return;
+  const { state } = run.phase;
+  throw runState(run, `The request belongs to an earlier start of the run, which is in state ${state} now.`);
+}
+
 function assertCurrent(run: Run, step: number, startId: string): Extract<RunPhase, { state: "RUNNING" }> {
   const phase = assertRunning(run);
-  if (startId !== "" && startId !== run.startId) {
-    throw runState(
-      run,
-      `start_id: it belongs to an earlier start of the run, which is in step ${phase.step} now.`,
-    );
-  }
+  if (startId !== "") assertStart(run, startId);
   if (step === phase.step) return phase;
   const was = step < phase.step ? "was reported already" : "was not handed out yet";
   throw runState(run, `step: step ${step} ${was}; step ${phase.step} is under way.`);

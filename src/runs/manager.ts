@@ -10,6 +10,7 @@ import type { WriteBehind } from "../state/write-behind.ts";
 import { RunCatalog, type RunView } from "./catalog.ts";
 import { RunJournal } from "./journal.ts";
 import {
+  assertStart,
   assertStartable,
   ended,
   isRepeated,
@@ -166,8 +167,10 @@ export class RunManager {
     this.#assertOpen();
     this.#parts.journal.flush(runId);
     const idle = this.catalog.find(owner, runId);
-    if (progress.subject !== undefined && progress.subject === idle.startId)
+    if (progress.subject !== undefined) {
+      assertStart(idle, progress.subject);
       return this.catalog.get(owner, runId);
+    }
     assertStartable(idle);
     this.#assertNotStarting(runId);
     const place = this.#running.reserve(owner, runId);
@@ -192,15 +195,15 @@ export class RunManager {
   async report(
     owner: string,
     runId: string,
-    report: StepReport,
+    asked: StepReport,
     progress: RequestProgress = NO_PROGRESS,
   ): Promise<ReportAnswer> {
     this.#assertOpen();
     const { store } = this.#parts;
     const before = this.catalog.find(owner, runId);
-    const keptBefore = progress.subject !== undefined && progress.subject === lastReportOf(before);
-    if (keptBefore || isRepeated(before, report))
-      return this.#answer(before, store.steps(runId).at(-1)?.stuck ?? false);
+    // A report that was kept belongs to the start that it was kept for, even if it names none.
+    const report = { ...asked, startId: progress.subject ?? asked.startId };
+    if (isRepeated(before, report)) return this.#answer(before, store.steps(runId).at(-1)?.stuck ?? false);
     const earlier = (): RunMessage[] => {
       const last = report.messages.at(-1);
       if (last !== undefined) return store.messagesLike(runId, last.content);
@@ -211,7 +214,7 @@ export class RunManager {
     failpoint("report.judged");
     this.#write(
       { run, addStep: step, addMessages: report.messages, events: [{ type: "STEP_REPORTED", step }] },
-      () => progress.begin(lastReportOf(run)),
+      () => progress.begin(run.startId),
     );
     failpoint("report.kept");
     if (run.phase.state === "RUNNING") this.#running.renew(run);
@@ -232,14 +235,32 @@ export class RunManager {
     return now.wallMs + run.settings.stepTimeoutMs;
   }
 
-  /** Ends a run that is RUNNING or starting. Returns after one attempt to clean up. @throws `RUN_NOT_FOUND`. */
-  async cancel(owner: string, runId: string): Promise<RunView> {
-    await this.#cancel(this.catalog.find(owner, runId), "The run was canceled.");
+  /**
+   * Ends a run that is RUNNING or starting. Returns after one attempt to clean up.
+   * @param progress of the request, which does not end a later pass.
+   * @throws `RUN_NOT_FOUND`.
+   */
+  async cancel(owner: string, runId: string, progress: RequestProgress = NO_PROGRESS): Promise<RunView> {
+    const run = this.catalog.find(owner, runId);
+    const { subject = run.startId } = progress;
+    if (subject === run.startId) {
+      try {
+        progress.begin(subject);
+      } catch {
+        // A run ends even if nothing can be stored.
+      }
+      await this.#cancel(run, "The run was canceled.");
+    }
     return this.catalog.get(owner, runId);
   }
 
-  /** Makes a run IDLE, as if it had never been started. @throws `RUN_NOT_FOUND`, `RUN_STATE`, `ENGINE_UNAVAILABLE`. */
-  async reset(owner: string, runId: string): Promise<RunView> {
+  /**
+   * Makes a run IDLE, as if it had never been started.
+   * @param progress of the request, which does not reset what came after it.
+   * @throws `RUN_NOT_FOUND`, `RUN_STATE`, `ENGINE_UNAVAILABLE`.
+   */
+  async reset(owner: string, runId: string, progress: RequestProgress = NO_PROGRESS): Promise<RunView> {
+    if (progress.subject !== undefined) return this.catalog.get(owner, runId);
     reset(this.catalog.find(owner, runId));
     this.#assertNotStarting(runId);
     if (!(await this.#settle(owner, runId))) throw notCleanedUp();
@@ -248,7 +269,9 @@ export class RunManager {
       this.#parts.journal.flush(runId);
       const run = reset(this.catalog.find(owner, runId));
       if (!this.#parts.store.clearSomeSteps(runId)) {
-        this.#write({ run, clearSteps: true, clearMessages: true, events: [{ type: "RESET" }] });
+        this.#write({ run, clearSteps: true, clearMessages: true, events: [{ type: "RESET" }] }, () =>
+          progress.begin(run.startId),
+        );
         return this.catalog.get(owner, runId);
       }
       await nextTurn();
@@ -439,11 +462,6 @@ export class RunManager {
   #assertOpen(): void {
     if (this.#stopped) throw shuttingDown();
   }
-}
-
-/** Identifies the newest report of a run. */
-function lastReportOf({ startId, lastReport }: Run): string {
-  return JSON.stringify([startId, lastReport?.step ?? 0]);
 }
 
 function shuttingDown(): BerthError {

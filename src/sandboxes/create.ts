@@ -136,9 +136,9 @@ export class SandboxCreator {
    */
   async #madeBefore(owner: string, subject: string | undefined): Promise<SandboxRecord | undefined> {
     if (subject === undefined) return undefined;
-    const [sandboxId, generation] = JSON.parse(subject) as [string, number];
+    const [sandboxId, place] = JSON.parse(subject) as [string, number];
     const record = this.#parts.registry.get(owner, sandboxId);
-    if (record?.generation !== generation) return undefined;
+    if (record?.place !== place) return undefined;
     const end = "termination" in record.phase ? record.phase.termination : undefined;
     if (end?.cause !== "CREATE_FAILED") return record;
     await this.#parts.deleter.end(record, { ...end, graceMs: 0 });
@@ -154,7 +154,7 @@ export class SandboxCreator {
     const { journal, registry } = this.#parts;
     try {
       journal.commit(record, { type: "CREATING" }, () => {
-        progress?.begin(JSON.stringify([record.sandboxId, record.generation]));
+        progress?.begin(JSON.stringify([record.sandboxId, record.place]));
         keepWith?.(record);
       });
     } catch (error) {

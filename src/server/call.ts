@@ -133,6 +133,8 @@ export class Call implements Credentials {
   handlerReached = false;
   /** The error sent to the client, and its cause. Undefined while there is none. */
   failure: CallFailure | undefined;
+  /** What its message takes. Undefined before that is read, and for a stream of messages. */
+  account: ReceiveAccount | undefined;
   /** Collects the ids of what the call acts on. Undefined: not needed. */
   subjects: Subjects | undefined;
 

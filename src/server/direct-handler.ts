@@ -93,7 +93,6 @@ export async function serveDirectly(
   call.signal.addEventListener("abort", () => {
     if (response.open) response.fail(errors.fromHandler(call, abortError(call.signal), call.signal));
   });
-  let account: ReceiveAccount | undefined;
   try {
     await admit(context);
     if (route.spec.kind === "client_streaming") {
@@ -102,8 +101,8 @@ export async function serveDirectly(
       response.complete(wire.encode(await route.spec.impl(messages, context)));
       return;
     }
-    account = receiving.open(call.owner);
-    const message = await wire.read(request, account);
+    call.account = receiving.open(call.owner);
+    const message = await wire.read(request, call.account);
     call.handlerReached = true;
     if (route.spec.kind === "unary") {
       const result = await route.spec.impl(message, context);
@@ -130,7 +129,7 @@ export async function serveDirectly(
     response.fail(error);
   } finally {
     // The handler has the message until it is done.
-    account?.close();
+    call.account?.close();
   }
 }
 

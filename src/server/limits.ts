@@ -92,25 +92,31 @@ export class ReceiveBudget {
     return this.#memory.heldBytes;
   }
 
-  /** Runs `work` while it holds `bytes`. @throws BerthError `TOO_MANY_OPERATIONS` if the budget has no room */
-  async hold<T>(owner: string, bytes: number, work: () => Promise<T>): Promise<T> {
-    const account = this.open(owner);
-    account.charge(bytes);
-    try {
-      return await work();
-    } finally {
-      account.close();
-    }
-  }
-
   /** Opens an account for one call. The caller must close it. */
   open(owner: string): ReceiveAccount {
     const share = this.#memory.open(owner);
+    let isClosed = false;
+    let holders = 0;
+    const settle = (): void => {
+      if (isClosed && holders === 0) share.close();
+    };
     return {
       charge: (bytes) => {
         if (!share.take(bytes)) throw exhausted();
       },
-      close: share.close,
+      hold: async (work) => {
+        holders++;
+        try {
+          return await work();
+        } finally {
+          holders--;
+          settle();
+        }
+      },
+      close: () => {
+        isClosed = true;
+        settle();
+      },
     };
   }
 }
@@ -119,6 +125,8 @@ export class ReceiveBudget {
 export interface ReceiveAccount {
   /** @throws BerthError `TOO_MANY_OPERATIONS` if the budget has no room */
   charge(bytes: number): void;
+  /** Runs work that has the call's message and may outlive the call. A close takes effect when it has settled. */
+  hold<T>(work: () => Promise<T>): Promise<T>;
   /** Releases everything. Idempotent. */
   close(): void;
 }

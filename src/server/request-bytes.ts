@@ -52,7 +52,7 @@ export interface RequestIterator<T> extends AsyncIterator<T> {
   trustEnd?(): void;
 }
 
-type ReadCall = QueuedCall & Pick<Call, "streamsRequests">;
+type ReadCall = QueuedCall & Pick<Call, "streamsRequests" | "account">;
 
 const DONE = { done: true, value: undefined } as const;
 
@@ -142,7 +142,10 @@ export class RequestBytes implements AsyncIterable<Uint8Array>, AsyncIterator<Ui
   }
 
   #charge(bytes: number): void {
-    this.#account ??= this.#receiving.open(this.#call.principal?.owner ?? "");
+    if (this.#account === undefined) {
+      this.#account = this.#receiving.open(this.#call.principal?.owner ?? "");
+      if (!this.#call.streamsRequests) this.#call.account = this.#account;
+    }
     this.#account.charge(bytes);
   }
 

@@ -16,12 +16,14 @@ import type { ServiceTime } from "./service-time.ts";
 export interface RequestKey extends RequestName {
   /** Equal if and only if the parameters of the requests are equal. */
   readonly fingerprint: string;
-  /** How much memory its message takes. Default 0. */
-  readonly bytes?: number;
+  /** Runs its work, which has its message and may outlive its call. Default: only runs it. */
+  readonly hold?: Hold | undefined;
 }
 
-/** Runs work while it holds `bytes` for an owner. */
-export type Hold = <T>(owner: string, bytes: number, work: () => Promise<T>) => Promise<T>;
+/** Runs work while the memory that it has counts. */
+export type Hold = <T>(work: () => Promise<T>) => Promise<T>;
+
+const UNCOUNTED: Hold = (work) => work();
 
 /** What the request has started to create, for work that would create it twice if it ran again. */
 export interface RequestProgress {
@@ -82,7 +84,6 @@ export class RequestLog {
   readonly #store: RequestStore;
   readonly #limits: RequestBounds;
   readonly #bounds: AnswerBounds;
-  readonly #hold: Hold;
   /** Requests in progress, and answered ones that could not be stored. */
   readonly #entries = new Map<string, Entry>();
   /** Names of the latter: all, and the sizes of those whose answers are still held. */
@@ -94,21 +95,12 @@ export class RequestLog {
   /**
    * @param limits how many answered requests to keep.
    * @param bounds limits for the size of the answers. Default: none.
-   * @param hold limits what the messages of requests in progress take, which may outlive their calls. Default: nothing
-   *   does.
    */
-  constructor(
-    time: ServiceTime,
-    store: RequestStore,
-    limits = BOUNDS,
-    bounds = NO_BOUNDS,
-    hold: Hold = (_owner, _bytes, work) => work(),
-  ) {
+  constructor(time: ServiceTime, store: RequestStore, limits = BOUNDS, bounds = NO_BOUNDS) {
     this.#time = time;
     this.#store = store;
     this.#limits = limits;
     this.#bounds = bounds;
-    this.#hold = hold;
   }
 
   /** Size of the stored answers in bytes. @param owner undefined: of all owners. */
@@ -125,7 +117,7 @@ export class RequestLog {
    * Runs `work`, or returns the answer that the same request got before. A key without a request id always runs, and is
    * canceled when its caller leaves. Answers must be plain data.
    * @throws `REQUEST_ID_REUSED` if the id was used before with other parameters; `ANSWER_DROPPED` if the request was
-   *   carried out and its answer has been dropped; `TOO_MANY_OPERATIONS` if requests in progress take too much memory.
+   *   carried out and its answer has been dropped.
    */
   async run<T>(
     key: RequestKey,
@@ -179,6 +171,7 @@ export class RequestLog {
   ): Entry {
     const abort = new AbortController();
     const expiresAt = this.#time.nowMs() + KEEP_MS;
+    const { hold = UNCOUNTED } = key;
     let stored: string | undefined = subject;
     const begin = (next: string): void => {
       this.#store.put({ ...key, subject: next, answer: undefined, expiresAt });
@@ -187,7 +180,7 @@ export class RequestLog {
     const entry: Entry = {
       fingerprint: key.fingerprint,
       expiresAt,
-      answer: this.#hold(key.owner, key.bytes ?? 0, () => work(abort.signal, { subject, begin })),
+      answer: hold(() => work(abort.signal, { subject, begin })),
       abort,
       endsWithCallers,
       settled: false,

@@ -3,7 +3,7 @@ import type { Logger } from "../base/logger.ts";
 import type { Transaction } from "./database.ts";
 import { EventLog } from "./event-log.ts";
 import type { EventStore } from "./event-store.ts";
-import { type Hold, RequestLog } from "./request-log.ts";
+import { RequestLog } from "./request-log.ts";
 import type { AnswerBounds, RequestStore } from "./request-store.ts";
 import type { TimeStore } from "./service-time.ts";
 import { ServiceTime } from "./service-time.ts";
@@ -27,7 +27,6 @@ export class State<EventBody> {
 
   /**
    * @param parts.answers limits for the answers kept for retries. Default: none.
-   * @param parts.hold as for {@link RequestLog}.
    */
   constructor(
     store: StateStore<EventBody>,
@@ -35,14 +34,13 @@ export class State<EventBody> {
       readonly clock: Clock;
       readonly logger: Logger;
       readonly answers?: AnswerBounds;
-      readonly hold?: Hold;
     },
   ) {
     this.transaction = store.transaction;
     this.time = ServiceTime.resume(parts.clock, store.time);
     this.writeBehind = new WriteBehind(store.transaction, parts);
     this.events = new EventLog(parts.clock, store.events);
-    this.requests = new RequestLog(this.time, store.requests, undefined, parts.answers, parts.hold);
+    this.requests = new RequestLog(this.time, store.requests, undefined, parts.answers);
   }
 
   start(): void {

@@ -54,7 +54,7 @@ export class WorkspaceFork {
     target: WorkspaceName,
     { signal, progress = NO_PROGRESS }: ForkOptions,
   ): Promise<WorkspaceView> {
-    const { workspaces, store, clock } = this.#parts;
+    const { workspaces, store, storage, clock } = this.#parts;
     throwIfAborted(signal);
     const known = store.find(target);
     if (known?.state === "ACTIVE" && progress.subject === String(known.number))
@@ -62,6 +62,7 @@ export class WorkspaceFork {
     const from = workspaces.find(source);
     if (known !== undefined && !workspaces.isLeft(known)) throw exists(target);
     if (known !== undefined) await workspaces.finishDeletion(known, 0);
+    await storage.assertFree(target);
     const fork = store.insertFork(target, from.sizeBytes ?? 0, clock.wallMs(), ({ number }) =>
       progress.begin(String(number)),
     );
@@ -80,7 +81,7 @@ export class WorkspaceFork {
     const { workspaces, store, storage, mounts } = this.#parts;
     try {
       if (storage.sharing) await mounts.makeShared(fork.owner);
-      await storage.make(fork, { mayExist: false, forkOf, signal });
+      await storage.make(fork, { forkOf, signal });
     } catch (error) {
       store.remove(fork);
       if (signal.aborted) throw signal.reason;

@@ -4,6 +4,7 @@ import { BerthError, throwIfAborted } from "../base/errors.ts";
 import type { Logger } from "../base/logger.ts";
 import type { MemoryBudget } from "../base/memory-budget.ts";
 import type { TemporaryNames } from "../files/temporary-names.ts";
+import { NO_PROGRESS, type RequestProgress } from "../state/request-log.ts";
 import type { WorkspaceMounts } from "./mounts.ts";
 import type { WorkspaceQuota } from "./quota.ts";
 import type { WorkspaceSandboxes } from "./sandboxes.ts";
@@ -309,14 +310,18 @@ export class WorkspaceManager {
   /**
    * Records that a trace uses the workspace, which is created if necessary. A trace uses at most one workspace of its
    * owner: it leaves its previous one.
+   * @param progress of the request, which does not move a trace back that was moved since.
    * @throws `TOO_MANY_OPERATIONS` beyond 10,000 references; what {@link Workspaces.make} throws.
    */
   addReference(
     name: WorkspaceName,
     traceId: string,
+    progress: RequestProgress = NO_PROGRESS,
   ): Promise<{ readonly workspace: WorkspaceView; readonly previousWorkspaceId: string }> {
     const { workspaces, store, clock } = this.#parts;
     return workspaces.locked(name, async () => {
+      const { subject } = progress;
+      if (subject !== undefined) return { workspace: workspaces.view(name), previousWorkspaceId: subject };
       await workspaces.make(name);
       const before = store.workspaceOf(name.owner, traceId);
       if (before !== name.workspaceId && store.refCount(name) >= MAX_REFS) {
@@ -326,18 +331,28 @@ export class WorkspaceManager {
           { metadata: { workspace_id: name.workspaceId, limit: String(MAX_REFS) } },
         );
       }
-      const previous = store.addRef(name, traceId, clock.wallMs());
-      const previousWorkspaceId = previous === name.workspaceId ? "" : (previous ?? "");
+      const previousWorkspaceId = before === name.workspaceId ? "" : (before ?? "");
+      store.addRef(name, traceId, clock.wallMs(), () => progress.begin(previousWorkspaceId));
       return { workspace: workspaces.view(name), previousWorkspaceId };
     });
   }
 
-  /** Records that a trace no longer uses the workspace. @throws `WORKSPACE_NOT_FOUND`. */
-  removeReference(name: WorkspaceName, traceId: string): Promise<WorkspaceView> {
+  /**
+   * Records that a trace no longer uses the workspace.
+   * @param progress of the request, which does not remove a trace that was added again since.
+   * @throws `WORKSPACE_NOT_FOUND`.
+   */
+  removeReference(
+    name: WorkspaceName,
+    traceId: string,
+    progress: RequestProgress = NO_PROGRESS,
+  ): Promise<WorkspaceView> {
     const { workspaces, store, clock } = this.#parts;
     return workspaces.locked(name, async () => {
       workspaces.find(name);
-      store.removeRef(name, traceId, clock.wallMs());
+      if (progress.subject === undefined) {
+        store.removeRef(name, traceId, clock.wallMs(), () => progress.begin(traceId));
+      }
       return workspaces.view(name);
     });
   }

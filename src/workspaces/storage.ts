@@ -24,13 +24,15 @@ export interface WorkspaceStorage {
   /** Where people find a workspace. */
   pathOf(name: WorkspaceName): string;
   /**
-   * Creates a workspace. `mayExist`: an existing one may be Berth's own. `forkOf`: the workspace from which {@link
-   * copy} will fill it.
+   * Call it before a workspace is recorded: once it is, what is in its place is Berth's own.
+   * @throws `WORKSPACE_BROKEN` if something is there.
    */
-  make(
-    place: WorkspacePlace,
-    options: { readonly mayExist: boolean; readonly forkOf?: WorkspacePlace; readonly signal?: AbortSignal },
-  ): Promise<void>;
+  assertFree(name: WorkspaceName): Promise<void>;
+  /**
+   * Creates a workspace, unless an earlier run of the service did. `forkOf`: the workspace from which {@link copy} will
+   * fill it.
+   */
+  make(place: WorkspacePlace, options?: MakeOptions): Promise<void>;
   /** Creates an owner's shared directory unless it exists. */
   makeShared(place: WorkspacePlace): Promise<void>;
   /** A mount of a workspace or of an owner's shared directory. */
@@ -86,6 +88,11 @@ export interface WorkspaceStorage {
    * @param known is read after what there is, so that a workspace that is created meanwhile is known.
    */
   strays(owner: string, known: Iterable<string>, limit: number): Promise<Stray[]>;
+}
+
+export interface MakeOptions {
+  readonly forkOf?: WorkspacePlace;
+  readonly signal?: AbortSignal;
 }
 
 export interface StageOptions {

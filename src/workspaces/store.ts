@@ -238,11 +238,12 @@ export class WorkspaceStore {
     return Number(row?.count);
   }
 
-  /** Adds a reference, or moves it here. Returns its previous workspace. */
-  addRef(name: WorkspaceName, traceId: string, timeMs: number): string | undefined {
-    return this.#db.transaction(() => {
+  /** Adds a reference, or moves it here. @param also writes in the same transaction. */
+  addRef(name: WorkspaceName, traceId: string, timeMs: number, also: () => void = () => {}): void {
+    this.#db.transaction(() => {
+      also();
       const previous = this.workspaceOf(name.owner, traceId);
-      if (previous === name.workspaceId) return previous;
+      if (previous === name.workspaceId) return;
       this.#db
         .prepare(
           `INSERT INTO workspace_refs (owner, trace_id, workspace_number) VALUES (?, ?, ${NUMBER})
@@ -251,21 +252,20 @@ export class WorkspaceStore {
         .run(name.owner, traceId, name.owner, name.workspaceId);
       this.#touch(name, timeMs);
       if (previous !== undefined) this.#touch({ owner: name.owner, workspaceId: previous }, timeMs);
-      return previous;
     });
   }
 
-  /** Removes a reference if it belongs to this workspace. Returns whether it did. */
-  removeRef(name: WorkspaceName, traceId: string, timeMs: number): boolean {
+  /** Removes a reference if it belongs to this workspace. @param also writes in the same transaction. */
+  removeRef(name: WorkspaceName, traceId: string, timeMs: number, also: () => void = () => {}): void {
     const { owner, workspaceId } = name;
-    return this.#db.transaction(() => {
+    this.#db.transaction(() => {
+      also();
       const { changes } = this.#db
         .prepare(
           `DELETE FROM workspace_refs WHERE owner = ? AND trace_id = ? AND workspace_number = ${NUMBER}`,
         )
         .run(owner, traceId, owner, workspaceId);
       if (changes > 0) this.#touch(name, timeMs);
-      return changes > 0;
     });
   }
 

@@ -139,11 +139,12 @@ export class Workspaces {
       await this.finishDeletion(known, 0);
       known = undefined;
     }
+    if (known === undefined) await storage.assertFree(name);
     const record = known ?? store.insert(name, "CREATING", clock.wallMs());
     try {
       if (storage.sharing) await mounts.makeShared(name.owner);
       // Record it first: a directory without a record is treated as not Berth's.
-      await storage.make(record, { mayExist: known !== undefined });
+      await storage.make(record);
     } catch (error) {
       if (known === undefined) store.remove(name);
       throw error;

@@ -192,7 +192,7 @@ export const BUBBLEWRAP_DEFECTS: readonly Defect[] = [
     changes: [
       {
         file: "src/engine/bubblewrap/spawn.ts",
-        from: "    if (this.#resizeTerminal !== undefined && !this.#hasExited) endSoon(this.#attendant);\n",
+        from: "    if (this.#resizeTerminal !== undefined && !this.#exited.settled) endSoon(this.#attendant);\n",
         to: "",
       },
     ],
@@ -264,6 +264,20 @@ export const BUBBLEWRAP_DEFECTS: readonly Defect[] = [
       file: "test/integration/engine/bubblewrap/groups.test.ts",
       title: "a control group that cannot be made because of %s fails its create with a reason",
       row: "EROFS",
+    },
+  },
+  {
+    name: "waits for a process of bubblewrap that are given up take memory until it ends",
+    changes: [
+      {
+        file: "src/engine/bubblewrap/spawn.ts",
+        from: "this.#exited.wait(over.signal)",
+        to: "this.#exited.wait()",
+      },
+    ],
+    test: {
+      file: "test/contract/engine/bubblewrap.test.ts",
+      title: "takes no memory for callers that gave up",
     },
   },
 ];

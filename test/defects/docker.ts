@@ -117,8 +117,8 @@ export const DOCKER_DEFECTS: readonly Defect[] = [
     changes: [
       {
         file: "src/engine/docker/zygote.ts",
-        from: "if (!this.#isRecovered) await outputEnded;",
-        to: "await (outputEnded ?? new Promise<void>(() => {}));",
+        from: "if (!this.#isRecovered) await outputEnded?.wait(signal);",
+        to: "await (outputEnded?.wait(signal) ?? new Promise<void>(() => {}));",
       },
     ],
     test: {
@@ -428,7 +428,7 @@ export const DOCKER_DEFECTS: readonly Defect[] = [
     changes: [
       {
         file: "src/engine/docker/exec.ts",
-        from: "const mayFail = outputEnded !== undefined && !endSeen;",
+        from: "const mayFail = outputEnded?.settled === false;",
         to: "const mayFail = false;",
       },
     ],
@@ -628,6 +628,36 @@ export const DOCKER_DEFECTS: readonly Defect[] = [
     test: {
       file: "test/integration/engine/docker/mounts.test.ts",
       title: "a mount for which the stage has no space is not taken for one that was not allowed",
+    },
+  },
+  {
+    name: "waits for a process of a zygote that are given up take memory until it ends",
+    changes: [
+      {
+        file: "src/base/shared-result.ts",
+        from: "await untilAborted(promise, signal)",
+        to: "await untilAborted(Promise.race([this.#result, promise]), signal)",
+      },
+    ],
+    test: {
+      file: "test/contract/engine/docker-pipes.test.ts",
+      title: "takes no memory for callers that gave up",
+      suite: "started by its zygotes",
+    },
+  },
+  {
+    name: "waits for a process of the daemon that are given up take memory until it ends",
+    changes: [
+      {
+        file: "src/engine/docker/exec.ts",
+        from: "outputEnded?.wait(hurry.signal)",
+        to: "outputEnded?.wait()",
+      },
+    ],
+    test: {
+      file: "test/contract/engine/docker-pipes.test.ts",
+      title: "takes no memory for callers that gave up",
+      suite: "started by the daemon",
     },
   },
 ];

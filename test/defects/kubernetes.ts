@@ -672,4 +672,18 @@ export const KUBERNETES_DEFECTS: readonly Defect[] = [
       title: "because a quota demands a limit that sandboxes lack is nothing to wait for",
     },
   },
+  {
+    name: "waits for a process of a pod that are given up take memory until it ends",
+    changes: [
+      {
+        file: "src/engine/kubernetes/process.ts",
+        from: "await this.#exit.wait(signal)",
+        to: "await untilAborted(this.#exit.wait(), signal)",
+      },
+    ],
+    test: {
+      file: "test/unit/engine/kubernetes/process.test.ts",
+      title: "a wait for a process's end that is given up takes no memory",
+    },
+  },
 ];

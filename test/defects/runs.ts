@@ -263,4 +263,60 @@ export const RUN_DEFECTS: readonly Defect[] = [
       title: "a cleanup that cannot read the database is repeated",
     },
   },
+  {
+    name: "a repeated cancel ends a later pass of the run",
+    changes: [
+      {
+        file: "src/runs/manager.ts",
+        from: "    if (subject === run.startId) {\n",
+        to: "    if (subject !== undefined) {\n",
+      },
+    ],
+    test: {
+      file: "test/unit/runs/manager.test.ts",
+      title: "a cancel",
+    },
+  },
+  {
+    name: "a repeated reset removes a later pass of the run",
+    changes: [
+      {
+        file: "src/runs/manager.ts",
+        from: "    if (progress.subject !== undefined) return this.catalog.get(owner, runId);\n",
+        to: "",
+      },
+    ],
+    test: {
+      file: "test/unit/runs/manager.test.ts",
+      title: "a reset",
+    },
+  },
+  {
+    name: "a repeated report counts for a later pass of the run",
+    changes: [
+      {
+        file: "src/runs/manager.ts",
+        from: "startId: progress.subject ?? asked.startId",
+        to: "startId: asked.startId",
+      },
+    ],
+    test: {
+      file: "test/unit/runs/manager.test.ts",
+      title: "a report that names no start",
+    },
+  },
+  {
+    name: "a repeated start starts a run again after others have",
+    changes: [
+      {
+        file: "src/runs/manager.ts",
+        from: "    if (progress.subject !== undefined) {\n      assertStart",
+        to: "    if (progress.subject === idle.startId) {\n      assertStart",
+      },
+    ],
+    test: {
+      file: "test/unit/runs/manager.test.ts",
+      title: "a start",
+    },
+  },
 ];

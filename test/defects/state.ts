@@ -536,4 +536,18 @@ export const STATE_DEFECTS: readonly Defect[] = [
         "what an interrupted request had started is known to the next retry if one fails before it looks",
     },
   },
+  {
+    name: "a repeated create gets a later sandbox of the same id",
+    changes: [
+      {
+        file: "src/sandboxes/create.ts",
+        from: "if (record?.place !== place) return undefined;",
+        to: "if (record === undefined) return undefined;",
+      },
+    ],
+    test: {
+      file: "test/unit/sandboxes/manager.test.ts",
+      title: "repeated, because its answer was lost, does not get a later sandbox with the same id",
+    },
+  },
 ];

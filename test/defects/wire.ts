@@ -535,8 +535,8 @@ export const WIRE_DEFECTS: readonly Defect[] = [
     changes: [
       {
         file: "src/server/direct-handler.ts",
-        from: "    const message = await wire.read(request, account);\n",
-        to: "    const message = await wire.read(request, account);\n    account.close();\n",
+        from: "    const message = await wire.read(request, call.account);\n",
+        to: "    const message = await wire.read(request, call.account);\n    call.account.close();\n",
       },
     ],
     test: {
@@ -670,7 +670,7 @@ export const WIRE_DEFECTS: readonly Defect[] = [
     changes: [
       {
         file: "src/state/request-log.ts",
-        from: "this.#hold(key.owner, key.bytes ?? 0, () => work(abort.signal, { subject, begin })),",
+        from: "hold(() => work(abort.signal, { subject, begin })),",
         to: "work(abort.signal, { subject, begin }),",
       },
     ],
@@ -691,6 +691,21 @@ export const WIRE_DEFECTS: readonly Defect[] = [
     test: {
       file: "test/unit/server/http-endpoints.test.ts",
       title: "counts and times calls by method and code",
+    },
+  },
+  {
+    name: "the message of a request with an id counts twice while its call waits",
+    changes: [
+      {
+        file: "src/server/limits.ts",
+        from: "        holders++;\n",
+        to: "        holders++;\n        share.take(this.heldBytes);\n",
+      },
+    ],
+    test: {
+      file: "test/unit/server/receive-budget.test.ts",
+      title:
+        "the message of a request with an id counts once, while its call waits and when only its work has it",
     },
   },
 ];

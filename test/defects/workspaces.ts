@@ -106,15 +106,15 @@ export const WORKSPACE_DEFECTS: readonly Defect[] = [
     changes: [
       {
         file: "src/workspaces/manager.ts",
-        from: "      store.removeRef(name, traceId, clock.wallMs());",
+        from: "        store.removeRef(name, traceId, clock.wallMs(), () => progress.begin(traceId));",
         to: `      for (const ref of store.refs(name)) {
         if (ref === traceId || !this.added?.has(ref)) store.removeRef(name, ref, clock.wallMs());
       }`,
       },
       {
         file: "src/workspaces/manager.ts",
-        from: "      const previous = store.addRef(",
-        to: "      (this.added ??= new Set()).add(traceId);\n      const previous = store.addRef(",
+        from: "      store.addRef(",
+        to: "      (this.added ??= new Set()).add(traceId);\n      store.addRef(",
       },
     ],
     test: { file: REFERENCES, title: "references are still there, and removing one leaves the others" },
@@ -138,9 +138,9 @@ export const WORKSPACE_DEFECTS: readonly Defect[] = [
     name: "a corrupt entry left by hand is taken over as a new workspace",
     changes: [
       {
-        file: "src/workspaces/host/directories.ts",
-        from: "if (!mayExist || (await this.problemOf(place)) !== undefined) {",
-        to: "if ((await this.problemOf(place)) !== undefined) {",
+        file: "src/workspaces/workspaces.ts",
+        from: "    if (known === undefined) await storage.assertFree(name);\n",
+        to: "",
       },
     ],
     test: { file: REFERENCES, title: "is reported, left alone and never taken for a workspace" },
@@ -243,8 +243,8 @@ export const WORKSPACE_DEFECTS: readonly Defect[] = [
     changes: [
       {
         file: "src/workspaces/manager.ts",
-        from: "      workspaces.find(name);\n      store.removeRef",
-        to: "      await workspaces.make(name);\n      store.removeRef",
+        from: "      workspaces.find(name);\n      if (progress",
+        to: "      await workspaces.make(name);\n      if (progress",
       },
     ],
     test: {
@@ -387,11 +387,8 @@ export const WORKSPACE_DEFECTS: readonly Defect[] = [
     changes: [
       {
         file: "src/workspaces/manager.ts",
-        from: `      const previous = store.addRef(name, traceId, clock.wallMs());
-      const previousWorkspaceId = previous === name.workspaceId ? "" : (previous ?? "");
-      return { workspace: workspaces.view(name), previousWorkspaceId };`,
-        to: `      setTimeout(() => store.addRef(name, traceId, clock.wallMs()), 200);
-      return { workspace: workspaces.view(name), previousWorkspaceId: "" };`,
+        from: "      store.addRef(name, traceId, clock.wallMs(), () => progress.begin(previousWorkspaceId));",
+        to: "      setTimeout(() => store.addRef(name, traceId, clock.wallMs()), 200);",
       },
     ],
     test: {
@@ -836,6 +833,50 @@ export const WORKSPACE_DEFECTS: readonly Defect[] = [
     test: {
       file: "test/unit/workspaces/quota.test.ts",
       title: "a measurement during which an import replaces the content counts as one of the new content",
+    },
+  },
+  {
+    name: "what is not Berth's is deleted after a crash in a fork onto it",
+    changes: [
+      {
+        file: "src/workspaces/fork.ts",
+        from: "    await storage.assertFree(target);\n",
+        to: "",
+      },
+    ],
+    test: {
+      file: "test/integration/workspaces/foreign.test.ts",
+      title: "what the server does not know outlives a fork in its place, even if the service crashes in it",
+    },
+  },
+  {
+    name: "a repeated addition of a reference moves a trace back",
+    changes: [
+      {
+        file: "src/workspaces/manager.ts",
+        from: "      if (subject !== undefined) return { workspace: workspaces.view(name), previousWorkspaceId: subject };\n",
+        to: "",
+      },
+    ],
+    test: {
+      file: "test/integration/workspaces/deletions.test.ts",
+      title:
+        "a reference that is added or removed again, because the answer was lost, undoes no later change",
+    },
+  },
+  {
+    name: "a repeated removal of a reference removes what was added since",
+    changes: [
+      {
+        file: "src/workspaces/manager.ts",
+        from: "if (progress.subject === undefined) {",
+        to: "if (progress.subject !== traceId || traceId) {",
+      },
+    ],
+    test: {
+      file: "test/integration/workspaces/deletions.test.ts",
+      title:
+        "a reference that is added or removed again, because the answer was lost, undoes no later change",
     },
   },
 ];

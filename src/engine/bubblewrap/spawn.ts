@@ -1,5 +1,6 @@
 import { rest, untilAborted, within } from "../../base/async.ts";
 import { BerthError, canceled, throwIfAborted } from "../../base/errors.ts";
+import { SharedResult } from "../../base/shared-result.ts";
 import type { Leftovers } from "../orphaned-pipes.ts";
 import { isAlive, statOf } from "../outside/host-process.ts";
 import type { PipeSocket } from "../pipe-socket.ts";
@@ -236,8 +237,7 @@ export class BubblewrapProcess implements SpawnedProcess {
   readonly #attendant: Started;
   readonly #resizeTerminal: ((size: TerminalSize) => Promise<void>) | undefined;
   readonly #streams: PipeStreams;
-  readonly #exited: Promise<number>;
-  #hasExited = false;
+  readonly #exited: SharedResult<number>;
 
   /**
    * @param attendant waits for the process, outside the sandbox, and reports its end.
@@ -253,11 +253,8 @@ export class BubblewrapProcess implements SpawnedProcess {
     this.#attendant = attendant;
     this.#resizeTerminal = resizeTerminal;
     this.#streams = new PipeStreams(ends, sink, leftovers);
-    this.#exited = attendant.code;
-    void this.#exited.then(() => {
-      this.#hasExited = true;
-      this.#streams.abandonStdin();
-    });
+    this.#exited = new SharedResult(attendant.code);
+    void attendant.code.then(() => this.#streams.abandonStdin());
   }
 
   /** Resolves when no process holds its output pipes any more. Never rejects. */
@@ -286,7 +283,7 @@ export class BubblewrapProcess implements SpawnedProcess {
   }
 
   async resize(size: TerminalSize): Promise<void> {
-    if (this.#hasExited || this.#resizeTerminal === undefined) {
+    if (this.#exited.settled || this.#resizeTerminal === undefined) {
       throw new BerthError("PROCESS_STATE", "The process has ended or has no terminal.");
     }
     await this.#resizeTerminal(size);
@@ -295,7 +292,8 @@ export class BubblewrapProcess implements SpawnedProcess {
   async wait(signal?: AbortSignal): Promise<number> {
     const over = new AbortController();
     try {
-      return await untilAborted(Promise.race([this.#exited, this.#attendantLost(over.signal)]), signal);
+      const ends = [this.#exited.wait(over.signal), this.#attendantLost(over.signal)];
+      return await untilAborted(Promise.race(ends), signal);
     } finally {
       over.abort();
     }
@@ -304,7 +302,7 @@ export class BubblewrapProcess implements SpawnedProcess {
   close(): void {
     this.#streams.close(canceled());
     // The program around a terminal may be stopped, and is in the tree of no process.
-    if (this.#resizeTerminal !== undefined && !this.#hasExited) endSoon(this.#attendant);
+    if (this.#resizeTerminal !== undefined && !this.#exited.settled) endSoon(this.#attendant);
   }
 
   /** Closes the pipes without regard for processes that write to them. */

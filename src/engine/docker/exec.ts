@@ -1,7 +1,9 @@
 import path from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
 import type { Exec, ExecInspectInfo } from "dockerode";
+import { rest } from "../../base/async.ts";
 import { BerthError, hasReason } from "../../base/errors.ts";
+import type { SharedResult } from "../../base/shared-result.ts";
 import type { Leftovers } from "../orphaned-pipes.ts";
 import { stdinClosed } from "../pipe-streams.ts";
 import type { OutputSink, SpawnedProcess, SpawnRequest } from "../port.ts";
@@ -64,7 +66,7 @@ export interface ProcessState {
    * The exit code, once the process has ended.
    * @param outputEnded settles when its output has ended; undefined: nobody reads it. The process may end earlier.
    */
-  exitCode(outputEnded: Promise<void> | undefined, signal?: AbortSignal): Promise<number>;
+  exitCode(outputEnded: SharedResult<void> | undefined, signal?: AbortSignal): Promise<number>;
   /**
    * Why the output ended; undefined if it is complete. The streams themselves do not show it: they also end cleanly if
    * the daemon or the container dies.
@@ -109,26 +111,27 @@ export class ExecState implements ProcessState {
    * Polls the daemon, more often after `outputEnded`. Before that, polls without an answer about the process do not count:
    * that the daemon fails, or that the service may open no more files, does not end the process.
    */
-  async exitCode(outputEnded: Promise<void> | undefined, signal?: AbortSignal): Promise<number> {
+  async exitCode(outputEnded: SharedResult<void> | undefined, signal?: AbortSignal): Promise<number> {
     const start = performance.now();
-    let endSeen = false;
-    const ended = (outputEnded ?? new Promise<void>(() => {})).then(() => {
-      endSeen = true;
-    });
-    for (let checksAfterEnd = 0; ; ) {
-      const mayFail = outputEnded !== undefined && !endSeen;
-      const state = await this.inspect(signal).catch((error: unknown) => {
-        const isAbsent = hasReason(error, "ENGINE_UNAVAILABLE") || hasReason(error, "TOO_MANY_OPERATIONS");
-        if (!mayFail || !isAbsent) throw error;
-        return undefined;
-      });
-      if (state?.Running === false && state.ExitCode !== null) return state.ExitCode;
-      if (endSeen) await sleep(Math.min(2 ** checksAfterEnd++, 500), undefined, { signal }).catch(() => {});
-      else
-        await Promise.race([
-          ended,
-          sleep(checkDelayMs(performance.now() - start), undefined, { signal }),
-        ]).catch(() => {});
+    /** Ends a long pause: the output has ended, or nobody waits for the exit code any more. */
+    const hurry = new AbortController();
+    const onEnd = (): void => hurry.abort();
+    outputEnded?.wait(hurry.signal).then(onEnd, onEnd);
+    const pause = signal === undefined ? hurry.signal : AbortSignal.any([signal, hurry.signal]);
+    try {
+      for (let checksAfterEnd = 0; ; ) {
+        const mayFail = outputEnded?.settled === false;
+        const state = await this.inspect(signal).catch((error: unknown) => {
+          const isAbsent = hasReason(error, "ENGINE_UNAVAILABLE") || hasReason(error, "TOO_MANY_OPERATIONS");
+          if (!mayFail || !isAbsent) throw error;
+          return undefined;
+        });
+        if (state?.Running === false && state.ExitCode !== null) return state.ExitCode;
+        if (outputEnded?.settled) await rest(Math.min(2 ** checksAfterEnd++, 500), signal);
+        else await rest(checkDelayMs(performance.now() - start), pause);
+      }
+    } finally {
+      hurry.abort();
     }
   }
 

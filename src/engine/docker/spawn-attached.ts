@@ -2,6 +2,7 @@ import type { Duplex } from "node:stream";
 import { setTimeout as sleep } from "node:timers/promises";
 import type { Exec } from "dockerode";
 import { BerthError, canceled, throwIfAborted } from "../../base/errors.ts";
+import { SharedResult } from "../../base/shared-result.ts";
 import type { Leftovers } from "../orphaned-pipes.ts";
 import { stdinClosed } from "../pipe-streams.ts";
 import { type OutputSink, type SpawnedProcess, startSignal, type TerminalSize } from "../port.ts";
@@ -219,6 +220,7 @@ class AttachedProcess implements SpawnedProcess {
   readonly #writes: Writes;
   /** Resolves when the connection has ended. Never rejects. */
   readonly ended: Promise<void>;
+  readonly #outputEnded: SharedResult<void>;
   /** Undefined once its `end` was called. */
   #sink: OutputSink | undefined;
   readonly #leftovers: Leftovers;
@@ -248,6 +250,7 @@ class AttachedProcess implements SpawnedProcess {
     const demux = new Demux((stream, chunk) => this.#sink?.data(stream, chunk));
     const { promise, resolve } = Promise.withResolvers<void>();
     this.ended = promise;
+    this.#outputEnded = new SharedResult(promise);
     const take = tty
       ? (chunk: Buffer) => this.#sink?.data("stdout", chunk)
       : (chunk: Buffer) => demux.push(chunk);
@@ -317,7 +320,7 @@ class AttachedProcess implements SpawnedProcess {
   }
 
   async wait(signal?: AbortSignal): Promise<number> {
-    return this.#trusted(await this.#state.exitCode(this.ended, signal));
+    return this.#trusted(await this.#state.exitCode(this.#outputEnded, signal));
   }
 
   /** Why the output ended; undefined if it is complete. */

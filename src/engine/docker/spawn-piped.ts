@@ -5,6 +5,7 @@ import { setImmediate, setTimeout as sleep } from "node:timers/promises";
 import type { Exec } from "dockerode";
 import { untilAborted } from "../../base/async.ts";
 import { BerthError, canceled, throwIfAborted } from "../../base/errors.ts";
+import { SharedResult } from "../../base/shared-result.ts";
 import type { Leftovers } from "../orphaned-pipes.ts";
 import { PipeSocket } from "../pipe-socket.ts";
 import { type PipeEnds, PipeStreams } from "../pipe-streams.ts";
@@ -196,6 +197,7 @@ export class PipedProcess implements SpawnedProcess {
   readonly #state: ProcessState;
   readonly #streams: PipeStreams;
   readonly #stdinCloser: StdinCloser;
+  readonly #outputEnded: SharedResult<void>;
   #dropped = false;
 
   /** @param pipes removed when the output has ended. */
@@ -204,6 +206,7 @@ export class PipedProcess implements SpawnedProcess {
     this.#state = state;
     this.#stdinCloser = new StdinCloser(pipes.stdin);
     this.#streams = new PipeStreams(ends, sink, leftovers, () => state.whyEnded());
+    this.#outputEnded = new SharedResult(this.ended);
     void this.ended.then(() => {
       this.#stdinCloser.stop();
       // Keep dropped pipes: processes may hold them, and a later run of the service continues to read them.
@@ -242,7 +245,7 @@ export class PipedProcess implements SpawnedProcess {
   }
 
   async wait(signal?: AbortSignal): Promise<number> {
-    const code = await this.#state.exitCode(this.ended, signal);
+    const code = await this.#state.exitCode(this.#outputEnded, signal);
     this.#streams.abandonStdin();
     return code;
   }

@@ -5,6 +5,7 @@ import path from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
 import { untilAborted } from "../../base/async.ts";
 import { BerthError } from "../../base/errors.ts";
+import { SharedResult } from "../../base/shared-result.ts";
 import { quote } from "../../base/shell-quote.ts";
 import { PipeSocket } from "../pipe-socket.ts";
 import type { SpawnRequest } from "../port.ts";
@@ -322,10 +323,9 @@ interface ForkedParts {
 export class ForkedState implements ProcessState {
   readonly handle: string;
   readonly #waiterPid: number;
-  readonly #answer: Promise<ZygoteAnswer>;
+  readonly #answer: SharedResult<ZygoteAnswer>;
   readonly #parts: ForkedParts;
   readonly #isRecovered: boolean;
-  #hasAnswer = false;
 
   /**
    * @param id the id of its request.
@@ -340,12 +340,9 @@ export class ForkedState implements ProcessState {
   ) {
     this.handle = `${HANDLE_PREFIX}${id}-${waiterPid}`;
     this.#waiterPid = waiterPid;
-    this.#answer = answer;
+    this.#answer = new SharedResult(answer);
     this.#parts = parts;
     this.#isRecovered = isRecovered;
-    void answer.then(() => {
-      this.#hasAnswer = true;
-    });
   }
 
   /**
@@ -357,11 +354,15 @@ export class ForkedState implements ProcessState {
     return new ForkedState(id, Number(pid), parts.zygote.answers(id).end, parts, true);
   }
 
-  async exitCode(outputEnded: Promise<void> | undefined, signal?: AbortSignal): Promise<number> {
-    const gone = this.#untilWaiterIsGone(outputEnded, signal);
-    gone.catch(() => {});
-    const answer = await untilAborted(Promise.race([this.#answer, gone]), signal);
-    if (answer?.kind === "exited") return answer.code;
+  async exitCode(outputEnded: SharedResult<void> | undefined, signal?: AbortSignal): Promise<number> {
+    const over = new AbortController();
+    try {
+      const gone = this.#untilWaiterIsGone(outputEnded, over.signal);
+      const answer = await untilAborted(Promise.race([this.#answer.wait(over.signal), gone]), signal);
+      if (answer?.kind === "exited") return answer.code;
+    } finally {
+      over.abort();
+    }
     throw new BerthError(
       "ENGINE_UNAVAILABLE",
       "How the process ended is lost with the shell that waited for it.",
@@ -369,7 +370,7 @@ export class ForkedState implements ProcessState {
   }
 
   async whyEnded(): Promise<Error | undefined> {
-    if (this.#hasAnswer) return undefined;
+    if (this.#answer.settled) return undefined;
     try {
       await this.#parts.findContainer();
       return undefined;
@@ -379,21 +380,18 @@ export class ForkedState implements ProcessState {
   }
 
   /** Resolves when the shell that waits for the process has ended without an answer. */
-  async #untilWaiterIsGone(
-    outputEnded: Promise<void> | undefined,
-    signal: AbortSignal | undefined,
-  ): Promise<void> {
+  async #untilWaiterIsGone(outputEnded: SharedResult<void> | undefined, signal: AbortSignal): Promise<void> {
     const { zygote, findContainer } = this.#parts;
     // An earlier run may have read the answer before the output ended.
-    if (!this.#isRecovered) await outputEnded;
+    if (!this.#isRecovered) await outputEnded?.wait(signal);
     for (let pauseMs = LATE_ANSWER_MS; ; pauseMs = Math.min(pauseMs * 2, MAX_PAUSE_MS)) {
       await sleep(pauseMs, undefined, { ref: false, signal });
-      if (this.#hasAnswer) return;
+      if (this.#answer.settled) return;
       await findContainer();
       const exists = await zygote.exists(this.#waiterPid).catch(() => undefined);
       if (exists === false) return;
       // The answer of a shell that still waits is to come, and may come long after the output has ended.
-      if (exists || zygote.gone) await outputEnded;
+      if (exists || zygote.gone) await outputEnded?.wait(signal);
       // Without a zygote there is no way to know.
       if (zygote.gone) return;
     }

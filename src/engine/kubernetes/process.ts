@@ -3,6 +3,7 @@ import { setTimeout as sleep } from "node:timers/promises";
 import { untilAborted } from "../../base/async.ts";
 import { BerthError, canceled, throwIfAborted } from "../../base/errors.ts";
 import { MarkerScanner, newNonce } from "../../base/markers.ts";
+import { SharedResult } from "../../base/shared-result.ts";
 import type { Leftovers } from "../orphaned-pipes.ts";
 import { stdinClosed } from "../pipe-streams.ts";
 import {
@@ -131,6 +132,7 @@ class PodProcess implements SpawnedProcess {
   readonly #started = Promise.withResolvers<StartReport>();
   readonly #startNonce: string;
   readonly #code = Promise.withResolvers<number>();
+  readonly #exit = new SharedResult(this.#code.promise);
   readonly #silent = Promise.withResolvers<void>();
   readonly #output = new Output(() => this.#socket);
   readonly #startScanner: MarkerScanner;
@@ -163,7 +165,6 @@ class PodProcess implements SpawnedProcess {
       new MarkerScanner(`${END_BYTE}${nonces.endNonce}`, (chunk) => this.#pass(stream, chunk));
     this.#endScanners = { stdout: scanner("stdout"), stderr: scanner("stderr") };
     this.#started.promise.catch(() => {});
-    this.#code.promise.catch(() => {});
   }
 
   readonly events = {
@@ -247,7 +248,7 @@ class PodProcess implements SpawnedProcess {
     this.#waiters++;
     void this.#lookForEnd();
     try {
-      return await untilAborted(this.#code.promise, signal);
+      return await this.#exit.wait(signal);
     } finally {
       this.#waiters--;
     }

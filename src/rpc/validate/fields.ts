@@ -7,7 +7,7 @@ import { fromBytes, fromText } from "../../base/byte-string.ts";
 import { invalidArgument } from "../../base/errors.ts";
 import type { RequestedPath } from "../../files/path.ts";
 import type { SandboxName } from "../../sandboxes/manager.ts";
-import { ownerOf } from "../../server/call.ts";
+import { callOf, ownerOf } from "../../server/call.ts";
 import { MAX_TIMEOUT_MS } from "../../server/limits.ts";
 import type { RequestKey } from "../../state/request-log.ts";
 
@@ -283,7 +283,7 @@ export function requestKey(
   if (requestId === "") return { ...name, fingerprint: "" };
   const message = canonical(schema, request);
   const fingerprint = createHash("sha256").update(message).digest("base64");
-  return { ...name, fingerprint, bytes: message.length };
+  return { ...name, fingerprint, hold: callOf(context).account?.hold };
 }
 
 /** The bytes of the message with sorted map entries: a client may send them in a different order the next time. */

@@ -145,8 +145,17 @@ export class WorkspaceDirectories implements WorkspaceStorage {
     return { kind: "host", hostPath: this.#directoryOf(place), ...at, own: true };
   }
 
-  /** Creates a workspace's directory. `mayExist`: an existing one may be Berth's own. */
-  async make(place: WorkspacePlace, { mayExist }: { readonly mayExist: boolean }): Promise<void> {
+  async assertFree(name: WorkspaceName): Promise<void> {
+    const found = await onDisk(() => identityOf(this.#layout.pathOf(name)));
+    if (found === undefined) return;
+    throw workspaceBroken(
+      name,
+      "something that the server does not know is in its place. Ask the operator to move that away.",
+    );
+  }
+
+  /** Creates a workspace's directory, unless an earlier run of the service did. */
+  async make(place: WorkspacePlace): Promise<void> {
     await this.#assertRoot();
     const directory = this.#layout.pathOf(place);
     await this.#makeOwnerRoot(place.owner);
@@ -156,12 +165,8 @@ export class WorkspaceDirectories implements WorkspaceStorage {
       isNew = true;
     } catch (error) {
       if (codeOf(error) !== "EEXIST") throw diskError(error);
-      if (!mayExist || (await this.problemOf(place)) !== undefined) {
-        throw workspaceBroken(
-          place,
-          "something that the server does not know is in its place. Ask the operator to move that away.",
-        );
-      }
+      const problem = await this.problemOf(place);
+      if (problem !== undefined) throw workspaceBroken(place, problem);
     }
     try {
       // Whatever the umask is.

@@ -7,7 +7,7 @@ import { takeRandom } from "../../base/random.ts";
 import type { EngineMount, EngineVolume, EngineVolumes, MountPlace, OpenVolume } from "../../engine/port.ts";
 import { SORTED_FILES } from "../../files/tar/restate.ts";
 import type { TemporaryNames } from "../../files/temporary-names.ts";
-import type { StagedImport, StageOptions, Stray, WorkspaceStorage } from "../storage.ts";
+import type { MakeOptions, StagedImport, StageOptions, Stray, WorkspaceStorage } from "../storage.ts";
 import {
   isShared,
   type Quota,
@@ -80,12 +80,18 @@ export class VolumeStorage implements WorkspaceStorage {
     return this.#parts.volumes.locate(this.#volumeOf(name));
   }
 
-  async make(
-    place: WorkspacePlace,
-    options: { readonly mayExist: boolean; readonly forkOf?: WorkspacePlace; readonly signal?: AbortSignal },
-  ): Promise<void> {
+  async assertFree(name: WorkspaceName): Promise<void> {
     const { volumes } = this.#parts;
-    const { mayExist, forkOf, signal = NEVER } = options;
+    const volume = this.#volumeOf(name);
+    if ((await volumes.find(volume)) === undefined) return;
+    throw workspaceBroken(
+      name,
+      `something that the server does not know is in its place: the claim ${volumes.locate(volume)}. Ask the operator to move that away.`,
+    );
+  }
+
+  async make(place: WorkspacePlace, { forkOf, signal = NEVER }: MakeOptions = {}): Promise<void> {
+    const { volumes } = this.#parts;
     const name = this.#volumeOf(place);
     const labels = { name, owner: place.owner, workspaceId: place.workspaceId };
     const cloneOf = forkOf && volumes.clones ? this.#volumeOf(forkOf) : undefined;
@@ -93,18 +99,12 @@ export class VolumeStorage implements WorkspaceStorage {
     const isMade = await volumes.make(labels, cloneOf === undefined ? {} : { cloneOf });
     if (isMade && cloneOf !== undefined) this.#clones.set(name, token);
     if (isMade) return;
-    const found = mayExist || isShared(place) ? await volumes.find(name) : undefined;
-    if (found !== undefined && isOf(found, place) && found.problem === undefined) return;
-    throw workspaceBroken(
-      place,
-      found?.problem === undefined
-        ? `something that the server does not know is in its place: the claim ${volumes.locate(name)}. Ask the operator to move that away.`
-        : withRemedy(found.problem),
-    );
+    const problem = await this.problemOf(place);
+    if (problem !== undefined) throw workspaceBroken(place, problem);
   }
 
   async makeShared(place: WorkspacePlace): Promise<void> {
-    await this.make(place, { mayExist: true });
+    await this.make(place);
   }
 
   mountOf(place: WorkspacePlace, at: MountPlace): EngineMount {

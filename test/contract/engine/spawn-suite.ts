@@ -1,12 +1,15 @@
 import { randomBytes } from "node:crypto";
-import { setTimeout as sleep } from "node:timers/promises";
+import { setImmediate, setTimeout as sleep } from "node:timers/promises";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { hasReason } from "../../../src/base/errors.ts";
 import { failure, run, sh } from "../../integration/engine/docker/support.ts";
 import { eventually } from "../../support/eventually.ts";
+import { keptBytes } from "../../support/kept-bytes.ts";
 import { scaled } from "../../support/scale.ts";
 import { type Subject, testUnless } from "./subject.ts";
 
 const POLL = { timeout: 60_000 };
+const GIVEN_UP = 1_500;
 const NOBODY_LISTENS = { data() {}, end() {} };
 
 /** Tests of {@link Engine.spawn} that every engine must pass. */
@@ -244,6 +247,25 @@ export function spawnSuite(subject: Subject): void {
       expect(await Promise.all([spawned.wait(), spawned.wait()])).toEqual([5, 5]);
       await sleep(100);
       expect(await spawned.wait()).toBe(5);
+    });
+
+    test("takes no memory for callers that gave up", async () => {
+      const spawned = await subject.engine.spawn(ref, { argv: ["cat"], stdin: true }, NOBODY_LISTENS);
+      const giveUp = async (): Promise<void> => {
+        for (let i = 0; i < GIVEN_UP; i++) {
+          const abort = new AbortController();
+          const waiting = spawned.wait(abort.signal).catch((error: unknown) => error);
+          await setImmediate();
+          abort.abort();
+          expect(hasReason(await waiting, "CANCELED")).toBe(true);
+        }
+      };
+      await giveUp();
+      const before = await keptBytes();
+      await giveUp();
+      expect((await keptBytes()) - before).toBeLessThan(GIVEN_UP * 100);
+      spawned.closeStdin();
+      expect(await spawned.wait()).toBe(0);
     });
 
     test("is correct for each of many concurrent processes", async () => {

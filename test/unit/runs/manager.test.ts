@@ -2,9 +2,11 @@ import { describe, expect, onTestFinished, test, vi } from "vitest";
 import { BerthError } from "../../../src/base/errors.ts";
 import type { StepReport } from "../../../src/runs/machine.ts";
 import { endOf, type RunSettings, type RunState, sandboxOf } from "../../../src/runs/run.ts";
+import { NO_PROGRESS, type RequestProgress } from "../../../src/state/request-log.ts";
 import { Seal } from "../../../src/state/seal.ts";
 import { settled } from "../../support/manual-clock.ts";
 import { seededRandom } from "../../support/random.ts";
+import { repeatableRequest } from "../../support/repeatable-request.ts";
 import { scaled } from "../../support/scale.ts";
 import { RUN_SETTINGS, RunBench } from "./support.ts";
 
@@ -21,7 +23,12 @@ async function running(bench: RunBench, settings: Partial<RunSettings> = {}): Pr
   return runId;
 }
 
-function finish(bench: RunBench, runId: string, more: Partial<StepReport> = {}) {
+function finish(
+  bench: RunBench,
+  runId: string,
+  more: Partial<StepReport> = {},
+  progress: RequestProgress = NO_PROGRESS,
+) {
   const report = {
     step: 1,
     startId: "",
@@ -30,7 +37,7 @@ function finish(bench: RunBench, runId: string, more: Partial<StepReport> = {}) 
     outcome: "FINISHED",
     fingerprint: "",
   } as const;
-  return bench.runs.report(OWNER, runId, { ...report, ...more });
+  return bench.runs.report(OWNER, runId, { ...report, ...more }, progress);
 }
 
 /** Blocks the engine at a step until it is released. */
@@ -194,6 +201,68 @@ describe("a start that is under way", () => {
     };
     expect(await reasonOf(bench.runs.start(OWNER, runId, "hello", never))).toBe("SANDBOX_START_FAILED");
     expect(bench.runs.catalog.get(OWNER, runId)).toEqual(before);
+  });
+});
+
+describe("a request that is repeated, because its answer was lost, does not affect a later pass", () => {
+  const stateOf = (bench: RunBench, runId: string): RunState =>
+    bench.runs.catalog.get(OWNER, runId).run.phase.state;
+  /** Starts the next pass of a run that has ended. */
+  const startAgain = async (bench: RunBench, runId: string): Promise<void> => {
+    await bench.runs.reset(OWNER, runId);
+    await bench.runs.start(OWNER, runId, undefined, never);
+  };
+
+  test("a cancel", async () => {
+    const bench = await RunBench.start();
+    const runId = await running(bench);
+    const request = repeatableRequest();
+    await bench.runs.cancel(OWNER, runId, request());
+    expect((await bench.runs.cancel(OWNER, runId, request())).run.phase.state).toBe("ERROR");
+    await startAgain(bench, runId);
+    await bench.runs.cancel(OWNER, runId, request());
+    expect(stateOf(bench, runId)).toBe("RUNNING");
+  });
+
+  test("a reset", async () => {
+    const bench = await RunBench.start();
+    const runId = await running(bench);
+    await finish(bench, runId);
+    const request = repeatableRequest();
+    await bench.runs.reset(OWNER, runId, request());
+    expect((await bench.runs.reset(OWNER, runId, request())).run.phase.state).toBe("IDLE");
+    await bench.runs.start(OWNER, runId, undefined, never);
+    await finish(bench, runId);
+    await bench.runs.reset(OWNER, runId, request());
+    expect(stateOf(bench, runId)).toBe("FINISHED");
+  });
+
+  test("a report that names no start", async () => {
+    const bench = await RunBench.start();
+    const runId = await running(bench);
+    const request = repeatableRequest();
+    await finish(bench, runId, {}, request());
+    await expect(finish(bench, runId, {}, request())).resolves.toMatchObject({
+      end: { steps: [{ step: 1 }] },
+    });
+    await startAgain(bench, runId);
+    expect(await reasonOf(finish(bench, runId, {}, request()))).toBe("RUN_STATE");
+    expect(stateOf(bench, runId)).toBe("RUNNING");
+  });
+
+  test("a start", async () => {
+    const bench = await RunBench.start();
+    const runId = create(bench, { maxSteps: 1 });
+    const request = repeatableRequest();
+    const start = () => bench.runs.start(OWNER, runId, undefined, never, request());
+    const { startId } = (await start()).run;
+    expect((await start()).run.startId).toBe(startId);
+    await finish(bench, runId);
+    await startAgain(bench, runId);
+    // After its last step it could be started once more.
+    await finish(bench, runId, { outcome: "CONTINUE" });
+    expect(await reasonOf(start())).toBe("RUN_STATE");
+    expect(stateOf(bench, runId)).toBe("IDLE");
   });
 });
 

@@ -2,8 +2,10 @@ import { setFlagsFromString } from "node:v8";
 import { runInNewContext } from "node:vm";
 import { describe, expect, test } from "vitest";
 import { BerthError } from "../../../src/base/errors.ts";
+import type { RequestProgress } from "../../../src/state/request-log.ts";
 import { settled } from "../../support/manual-clock.ts";
 import type { EngineStep, MemoryEngine } from "../../support/memory-engine.ts";
+import { repeatableRequest } from "../../support/repeatable-request.ts";
 import { eventsOf, newManager, OWNER } from "./support.ts";
 
 const never = new AbortController().signal;
@@ -114,6 +116,20 @@ describe("create", () => {
     });
   });
 
+  test("repeated, because its answer was lost, does not get a later sandbox with the same id", async () => {
+    const { manager, clock } = await newManager();
+    const request = repeatableRequest();
+    const make = (progress?: RequestProgress) =>
+      manager.create(OWNER, {}, { sandboxId: "x", signal: never, ...(progress && { progress }) });
+    const { createTimeMs } = await make(request());
+    expect((await make(request())).createTimeMs).toBe(createTimeMs);
+    await manager.delete(named("x"), 0);
+    await clock.advance(25 * 3_600_000);
+    // The ended sandbox is forgotten.
+    expect(await make()).toMatchObject({ generation: 1 });
+    await expect(make(request())).rejects.toMatchObject({ reason: "SANDBOX_EXISTS" });
+  });
+
   test("with the same id by two owners creates two, and neither sees the other's", async () => {
     const { manager, engine } = await newManager();
     await manager.create("alice", {}, { sandboxId: "x", signal: never });
@@ -131,13 +147,7 @@ describe("create", () => {
 describe("delete", () => {
   test("repeated, because its answer was lost, does not end a later sandbox with the same id", async () => {
     const { manager } = await newManager();
-    let subject: string | undefined;
-    const request = () => ({
-      subject,
-      begin: (next: string) => {
-        subject = next;
-      },
-    });
+    const request = repeatableRequest();
     const make = () => manager.create(OWNER, {}, { sandboxId: "x", signal: never });
     const state = () => manager.get(named("x")).state;
     await make();

@@ -16,7 +16,7 @@ class Reading {
   constructor(budgetBytes = 1_000, session?: object) {
     this.budget = new ReceiveBudget(budgetBytes, 0);
     const call = {
-      ...{ principal: undefined, method: "test.Service/Method", streamsRequests: true },
+      ...{ principal: undefined, account: undefined, method: "test.Service/Method", streamsRequests: true },
       signal: this.#over.signal,
     };
     const http =

@@ -225,22 +225,21 @@ test("an owner that sends many requests does not make those of others run twice"
 });
 
 test("the message of a request counts until its work ends, also if its caller has left", async () => {
-  const held: (readonly [string, number])[] = [];
-  const hold: Hold = async (owner, bytes, work) => {
-    held.push([owner, bytes]);
-    return work().finally(() => held.pop());
-  };
-  const { clock, store, count } = newLog();
-  const time = ServiceTime.resume(clock, store.time);
-  const log = new RequestLog(time, store.requests, undefined, undefined, hold);
+  const held: string[] = [];
+  const holding =
+    (caller: string): Hold =>
+    async (work) => {
+      held.push(caller);
+      return work().finally(() => held.pop());
+    };
+  const { log, count } = newLog();
   const gate = Promise.withResolvers<string>();
   const leaving = new AbortController();
-  const large = { ...key("a"), bytes: 1000 };
-  const first = log.run(large, leaving.signal, () => gate.promise);
-  const retry = log.run(large, never, count);
+  const first = log.run({ ...key("a"), hold: holding("first") }, leaving.signal, () => gate.promise);
+  const retry = log.run({ ...key("a"), hold: holding("retry") }, never, count);
   leaving.abort();
   await expect(first).rejects.toMatchObject({ reason: "CANCELED" });
-  expect(held).toEqual([["me", 1000]]);
+  expect(held).toEqual(["first"]);
   gate.resolve("once");
   expect(await retry).toBe("once");
   await settled();

@@ -49,7 +49,7 @@ async function newDisk() {
 
 test("after the start, a quota that was changed applies to the workspaces that exist", async () => {
   const { limits, start } = await newDisk();
-  await (await start(MIB)).make(PLACE, { mayExist: false });
+  await (await start(MIB)).make(PLACE);
   expect(limits.get(PLACE.number)).toBe(MIB);
   const next = await start(2 * MIB);
   await next.sweep(PLACE, () => false, signal);
@@ -59,7 +59,7 @@ test("after the start, a quota that was changed applies to the workspaces that e
 test("after the start, a workspace no longer has the room of an import that the end of the service interrupted", async () => {
   const { limits, start, stage } = await newDisk();
   const first = await start(MIB);
-  await first.make(PLACE, { mayExist: false });
+  await first.make(PLACE);
   await stage(first);
   expect(limits.get(PLACE.number)).toBe(2 * MIB);
   const next = await start(MIB);
@@ -75,7 +75,7 @@ test("after the start, a workspace no longer has the room of an import that the 
 test("an import gives back its room, even if its files cannot be removed", async () => {
   const { directory, limits, start, stage } = await newDisk();
   const directories = await start(MIB);
-  await directories.make(PLACE, { mayExist: false });
+  await directories.make(PLACE);
   const { discard } = await stage(directories);
   const staging = path.join(directory, "workspaces", ".staging");
   await rm(staging, { recursive: true });

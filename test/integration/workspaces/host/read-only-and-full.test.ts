@@ -40,10 +40,10 @@ test("a read-only root is reported as such", async () => {
   const said = await onDisk(
     "rw",
     `await files.prepare();
-     await files.make(place("before"), { mayExist: false });
+     await files.make(place("before"));
      execFileSync("mount", ["-o", "remount,ro", root]);
      console.log(JSON.stringify([
-       await reasonOf(files.make(place("w"), { mayExist: false })),
+       await reasonOf(files.make(place("w"))),
        await reasonOf(files.discard(place("before"))),
        await reasonOf(files.problemOf(place("before"))),
      ]));`,
@@ -58,7 +58,7 @@ test("a full root accepts no import, and keeps its files", async () => {
     `import { readdirSync, readFileSync, writeFileSync } from "node:fs";
      import { END_OF_TAR, encodeEntry } from ${JSON.stringify(new URL("../../../../src/files/tar/tar-writer.ts", import.meta.url).pathname)};
      await files.prepare();
-     await files.make(place("w"), { mayExist: false });
+     await files.make(place("w"));
      writeFileSync(files.pathOf(place("w")) + "/kept", "kept");
      const size = 2 * 1024 * 1024;
      const entry = { name: "large", kind: "file", linkName: "", mode: 0o644, uid: 0, gid: 0, modifyTime: 0, size,

@@ -24,8 +24,7 @@ async function newDirectories() {
     new MemoryLog(),
   );
   await directories.prepare();
-  const make = (workspaceId: string) =>
-    directories.make({ owner: OWNER, workspaceId, number: 1, tree: 0 }, { mayExist: false });
+  const make = (workspaceId: string) => directories.make({ owner: OWNER, workspaceId, number: 1, tree: 0 });
   return { root, directories, make };
 }
 

@@ -27,7 +27,7 @@ test("btrfs subvolumes, which a sandbox can make, are measured, exported and del
     };
     await files.prepare();
     const [split, mounted] = [place("split", 1), place("mounted", 2)];
-    for (const name of [split, mounted]) await files.make(name, { mayExist: false });
+    for (const name of [split, mounted]) await files.make(name);
     // As a user that a sandbox could have.
     const made = "btrfs subvolume create a && mkdir a/b && btrfs subvolume create a/b/c && " +
       "head -c 3M /dev/urandom >a/b/c/file && ln -s /etc a/b/c/link";

@@ -1,5 +1,6 @@
 import { expect, test } from "vitest";
 import { BerthError, type ErrorReason } from "../../../../src/base/errors.ts";
+import { SharedResult } from "../../../../src/base/shared-result.ts";
 import type { Daemon } from "../../../../src/engine/docker/daemon.ts";
 import { ExecState } from "../../../../src/engine/docker/exec.ts";
 
@@ -12,6 +13,7 @@ test.each<ErrorReason>(["ENGINE_UNAVAILABLE", "TOO_MANY_OPERATIONS"])(
       return { Running: false, ExitCode: 5 };
     };
     const state = new ExecState({ call } as unknown as Daemon, "exec");
-    await expect(state.exitCode(new Promise(() => {}))).resolves.toBe(5);
+    const writes = new SharedResult<void>(new Promise(() => {}));
+    await expect(state.exitCode(writes)).resolves.toBe(5);
   },
 );

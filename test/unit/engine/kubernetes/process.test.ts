@@ -1,11 +1,13 @@
 import { expect, test } from "vitest";
 import type { WebSocket } from "ws";
-import { BerthError } from "../../../../src/base/errors.ts";
+import { BerthError, hasReason } from "../../../../src/base/errors.ts";
 import { runPlain, spawnInPod } from "../../../../src/engine/kubernetes/process.ts";
+import { keptBytes } from "../../../support/kept-bytes.ts";
 import { openApi, serveApi } from "../../../support/kubernetes-api.ts";
 
 const CHUNK = Buffer.alloc(32 * 1024, "x");
 const MANY = 128;
+const GIVEN_UP = 1_500;
 
 function send(socket: WebSocket, channel: number, data: Buffer): void {
   socket.send(Buffer.concat([Buffer.of(channel), data]));
@@ -47,6 +49,36 @@ test("what a pod writes before a process starts is read slowly beyond a bound, a
   });
   await arrived.promise;
   expect({ drains, stops }).toEqual({ drains: 1, stops: 1 });
+  spawned.close();
+});
+
+test("a wait for a process's end that is given up takes no memory", async () => {
+  const cluster = await serveApi(
+    (_, response) => void response.end("{}"),
+    (socket) =>
+      socket.once("message", (request: Buffer) => {
+        send(socket, 1, Buffer.from(`${startNonceIn(request)}S7;`));
+      }),
+  );
+  const spawned = await spawnInPod({
+    ...{ api: await openApi(cluster), pod: "pod", user: "", setsHome: false, signal: undefined },
+    request: { argv: ["cat"], stdin: true },
+    sink: { data() {}, end() {} },
+    leftovers: { sandbox: "pod", drain: () => () => {}, keep: ({ destroy }) => destroy() },
+    whyLost: async () => new BerthError("ENGINE_UNAVAILABLE", "The streams broke."),
+  });
+  const giveUp = async (): Promise<void> => {
+    for (let i = 0; i < GIVEN_UP; i++) {
+      const abort = new AbortController();
+      const waiting = spawned.wait(abort.signal).catch((error: unknown) => error);
+      abort.abort();
+      expect(hasReason(await waiting, "CANCELED")).toBe(true);
+    }
+  };
+  await giveUp();
+  const before = await keptBytes();
+  await giveUp();
+  expect((await keptBytes()) - before).toBeLessThan(GIVEN_UP * 100);
   spawned.close();
 });
 
