@@ -59,6 +59,20 @@ export const WORKSPACE_DEFECTS: readonly Defect[] = [
     },
   },
   {
+    name: "an import holds descriptors for any number of levels that it merges",
+    changes: [
+      {
+        file: "src/workspaces/host/pinned.ts",
+        from: "if (this.#depth === MAX_DEPTH) throw tooDeep();",
+        to: "",
+      },
+    ],
+    test: {
+      file: "test/integration/workspaces/imports.test.ts",
+      title: "an import merges 100 levels of directories; one level more is refused, and nothing is moved",
+    },
+  },
+  {
     name: "a data directory that is a symbolic link has no workspaces",
     changes: [
       {
