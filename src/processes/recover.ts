@@ -113,8 +113,7 @@ async function follow(
   { control }: ProcessParts,
 ): Promise<void> {
   const sandboxes = new Map(reattached.map(({ sandbox }) => [sandbox.ref, sandbox]));
-  // Read the current count of OOM kills, so that earlier kills do not explain later ends.
-  await Promise.all([...sandboxes.values()].map((sandbox) => control.newOomKills(sandbox)));
+  await Promise.all([...sandboxes.values()].map((sandbox) => control.recover(sandbox)));
   const jobs = reattached.flatMap(({ job, sandbox }) =>
     job.trace ? [{ job, ref: sandbox.ref, handle: job.trace.handle, sink: job.sink }] : [],
   );

@@ -273,13 +273,27 @@ export const PROCESS_DEFECTS: readonly Defect[] = [
     changes: [
       {
         file: "src/processes/recover.ts",
-        from: "  await Promise.all([...sandboxes.values()].map((sandbox) => control.newOomKills(sandbox)));\n",
+        from: "  await Promise.all([...sandboxes.values()].map((sandbox) => control.recover(sandbox)));\n",
         to: "  void sandboxes;\n",
       },
     ],
     test: {
       file: FOUND_ENDS,
       title: "an out-of-memory kill before the restart is not blamed for a kill by a signal after it",
+    },
+  },
+  {
+    name: "earlier kills for want of memory are blamed if a busy machine cannot count them at a restart",
+    changes: [
+      {
+        file: "src/processes/control.ts",
+        from: "new OomKills(Number.POSITIVE_INFINITY)",
+        to: "new OomKills()",
+      },
+    ],
+    test: {
+      file: "test/unit/processes/control.test.ts",
+      title: "OOM kills that cannot be counted at a restart explain no end after it",
     },
   },
   {
