@@ -283,6 +283,20 @@ export const PROCESS_DEFECTS: readonly Defect[] = [
     },
   },
   {
+    name: "a command is ended after a restart because an earlier one in its shell has lost its caller",
+    changes: [
+      {
+        file: "src/processes/recover.ts",
+        from: "const isOver = lastOf.get(leaderKey(known)) !== stored.processId;",
+        to: "const isOver = lastOf.size === 0;",
+      },
+    ],
+    test: {
+      file: "test/unit/processes/recover.test.ts",
+      title: "a process is not taken for an earlier one in its shell, whose end was not stored",
+    },
+  },
+  {
     name: "earlier kills for want of memory are blamed if a busy machine cannot count them at a restart",
     changes: [
       {
