@@ -44,6 +44,20 @@ export const FILE_DEFECTS: readonly Defect[] = [
     },
   },
   {
+    name: "an export remembers the names of millions of FIFOs that it omits",
+    changes: [
+      {
+        file: "src/files/tar/restate.ts",
+        from: "specialBytes += name.length + NAME_BYTES;",
+        to: "specialBytes += name.length;",
+      },
+    ],
+    test: {
+      file: "test/unit/files/tar/restate.test.ts",
+      title: "of any number of FIFOs that it omits, an export remembers the names of some thousand",
+    },
+  },
+  {
     name: "what watches know of their directories has no limit together",
     changes: [
       {
