@@ -137,7 +137,7 @@ export interface ScriptFailure {
 }
 
 /** SIGKILL ended a tool, or the script itself. */
-const KILLED_CODE = 137;
+export const KILLED_CODE = 137;
 
 /** The ends of tools' error messages, with glibc and musl. */
 const WORDS = {
@@ -145,6 +145,7 @@ const WORDS = {
   forbidden: /: (permission denied|operation not permitted|read-only file system)$/im,
   noSpace: /: (no space left on device|disk quota exceeded|quota exceeded|file too large)$/im,
   busy: /: ((device or )?resource busy)$/im,
+  killed: /terminated by signal 9$/im,
   exhausted:
     /(cannot fork|can't fork|resource temporarily unavailable|(cannot allocate|out of) memory|retry: )/i,
 };
@@ -198,7 +199,7 @@ export function scriptError({ path, wanted }: Subject, failure: ScriptFailure): 
     return error("TOO_MANY_OPERATIONS", "the sandbox has reached its limit of processes or memory.");
   }
   if (WORDS.missing.test(stderr)) return error("FILE_NOT_FOUND", "there is no such file or directory.");
-  if (code === KILLED_CODE) {
+  if (code === KILLED_CODE || WORDS.killed.test(stderr)) {
     return error(
       "TOO_MANY_OPERATIONS",
       "it was killed in the sandbox, which has reached its limit of memory, or in which something kills processes.",

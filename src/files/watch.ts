@@ -8,7 +8,7 @@ import { statFile } from "./entries.ts";
 import { type FileInfo, parseRecords, parseStatLine, RECORD_FORMAT } from "./file-info.ts";
 import type { Operation } from "./operation.ts";
 import { childPath } from "./path.ts";
-import { assign, script } from "./script.ts";
+import { assign, KILLED_CODE, script, scriptError } from "./script.ts";
 
 /** Options of a watch. */
 export interface WatchOptions {
@@ -47,6 +47,10 @@ const MAX_BYTES = 64 * 1024 * 1024;
 /** The pause after reading a directory is at least this many times as long as the read took. */
 const REST_FACTOR = 2;
 const WANTED = "a directory";
+/** The exit code of xargs if programs failed, here for files that have vanished or are not readable. */
+const XARGS_FAILED = 123;
+/** The end of the records of a directory, whose own is the last. */
+const LAST_RECORD = "//.\n";
 
 /**
  * Reports changes in a directory, by polling it at an interval. Does not report Berth's temporary files. Ends only with
@@ -89,7 +93,11 @@ export async function* watchDirectory(
   }
 }
 
-/** Reads the records of the directory and everything in it, except what vanishes meanwhile or is not readable. */
+/**
+ * Reads the records of the directory and everything in it, except what vanishes meanwhile or is not readable. With
+ * `-depth` the directory itself comes last, and xargs stops if a `stat` cannot be started or is killed. So without its
+ * record some others are missing too.
+ */
 async function readTree(
   op: Operation,
   path: ByteString,
@@ -98,8 +106,8 @@ async function readTree(
 ): Promise<ByteString> {
   const text = script(
     assign("p", path),
-    `enter "$p"; need find; need stat\n`,
-    `find . ${recursive ? "" : "-maxdepth 1 "}-exec stat -c '${RECORD_FORMAT}' {} +\n`,
+    `enter "$p"; need find; need xargs; need stat\n`,
+    `find . ${recursive ? "" : "-maxdepth 1 "}-depth -print0 | xargs -0 stat -c '${RECORD_FORMAT}' || [ $? = ${XARGS_FAILED} ]\n`,
   );
   const running = await op.start(text);
   const records = await running.readAll(
@@ -107,11 +115,12 @@ async function readTree(
     () => tooLarge(path),
     (bytes) => (memory.take(bytes) ? undefined : noMemory()),
   );
-  if (records.length === 0) {
-    await op.succeed(running, { path, wanted: WANTED });
-    throw gone(path);
-  }
-  return fromBytes(records);
+  const found = fromBytes(records);
+  if (found.endsWith(LAST_RECORD)) return found;
+  const subject = { path, wanted: WANTED };
+  await op.succeed(running, subject);
+  // xargs came to the end of the names, but find did not.
+  throw scriptError(subject, { code: KILLED_CODE, stderr: "" });
 }
 
 /** Attributes of a changed file. The target of a symbolic link takes another script. */

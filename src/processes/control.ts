@@ -109,6 +109,15 @@ export class ProcessControl {
   }
 
   /**
+   * Takes over a sandbox of an earlier run of the service: its OOM kills so far explain no later end. If they cannot be
+   * counted now, those of the first count do not.
+   */
+  async recover(sandbox: LeasedSandbox): Promise<void> {
+    this.#oomKills.set(sandbox.ref, new OomKills(Number.POSITIVE_INFINITY));
+    await this.newOomKills(sandbox);
+  }
+
+  /**
    * Whether the kernel has OOM-killed a process of the sandbox since the last call, according to its control group.
    * False if the sandbox has no such count; undefined if it is ending or none of its shells answers.
    */

@@ -9,13 +9,18 @@ const COUNTED_MS = 50;
  */
 export class OomKills {
   /** How many explain no later end. */
-  #seen = 0;
+  #seen: number;
   /** How many there were at the last look that found more of them, and when that was. */
   #found = 0;
   #foundAtMs = 0;
   /** How many there were when a process last started, and when that was looked up. */
   #counted: Promise<number | undefined> | undefined;
   #countedAtMs = 0;
+
+  /** @param seen how many explain no later end. Infinity: those of the first look. */
+  constructor(seen = 0) {
+    this.#seen = seen;
+  }
 
   /** Whether there are kills that explain nothing yet. From then on all do. */
   takeAll(count: number): boolean {
@@ -49,6 +54,7 @@ export class OomKills {
 
   #look(count: number): void {
     const nowMs = performance.now();
+    if (this.#seen === Number.POSITIVE_INFINITY && !Number.isNaN(count)) this.#seen = count;
     if (nowMs - this.#foundAtMs > EXPLAINS_MS) this.#seen = Math.max(this.#seen, this.#found);
     if (!(count > this.#found)) return;
     this.#found = count;

@@ -49,18 +49,24 @@ export async function recoverProcesses(
   save: (process: Process) => void,
 ): Promise<RecoveredProcesses> {
   const reattached: Reattached[] = [];
-  const load = (stored: StoredProcess): Process => {
-    const { trace, ...known } = JSON.parse(stored.facts) as ProcessFacts;
+  const found = store.unsummarized().map((stored) => ({
+    stored,
+    facts: JSON.parse(stored.facts) as ProcessFacts,
+  }));
+  // A shell runs one command after the other. Before the last one all have ended, whether that was stored or not.
+  const lastOf = new Map(found.map(({ stored, facts }) => [leaderKey(facts), stored.processId]));
+  const load = ({ stored, facts: { trace, ...known } }: (typeof found)[number]): Process => {
+    const isOver = lastOf.get(leaderKey(known)) !== stored.processId;
     // Also if it is lost: who had read beyond that must learn how it ended.
     const recoveredAt = [...(known.recoveredAt ?? []), known.written];
     const facts = known.status === undefined ? { ...known, recoveredAt } : known;
     const init = initOf(stored, facts, { time, disk });
     for (const { content } of init.wrote?.blocks ?? [])
       if (!Buffer.isBuffer(content)) disk.keep(content.file);
-    const lease = facts.status === undefined ? sandboxes.recoverLease(facts.sandbox) : undefined;
+    const lease = facts.status === undefined && !isOver ? sandboxes.recoverLease(facts.sandbox) : undefined;
     if (lease === undefined || facts.leader === undefined) {
       lease?.release();
-      const status = facts.status ?? lost(facts, init, parts);
+      const status = facts.status ?? lost(facts, init, parts, isOver);
       const process = Process.ended(init, sandboxOf(facts), parts, status);
       save(process);
       return process;
@@ -76,7 +82,7 @@ export async function recoverProcesses(
     return new EndedProcess({ ...summary, removeFiles }, time.toMonotonic(summary.endedAt), read);
   };
   const ended = store.ended().map(find);
-  const processes = store.unsummarized().map(load);
+  const processes = found.map(load);
   await disk.sweep();
   await follow(reattached, engine, parts);
   return { ended, processes, followed: reattached.map(({ process }) => process) };
@@ -114,8 +120,7 @@ async function follow(
   { control }: ProcessParts,
 ): Promise<void> {
   const sandboxes = new Map(reattached.map(({ sandbox }) => [sandbox.ref, sandbox]));
-  // Read the current count of OOM kills, so that earlier kills do not explain later ends.
-  await Promise.all([...sandboxes.values()].map((sandbox) => control.newOomKills(sandbox)));
+  await Promise.all([...sandboxes.values()].map((sandbox) => control.recover(sandbox)));
   const jobs = reattached.flatMap(({ job, sandbox }) =>
     job.trace ? [{ job, ref: sandbox.ref, handle: job.trace.handle, sink: job.sink }] : [],
   );
@@ -124,10 +129,16 @@ async function follow(
   for (const { job } of reattached) job.follow(spawned.get(job), control);
 }
 
+/** Names the process that leads it, or would if it was known to run. */
+function leaderKey({ sandbox, leader }: Pick<ProcessFacts, "sandbox" | "leader">): string {
+  return JSON.stringify([sandbox.owner, sandbox.sandboxId, sandbox.generation, leader]);
+}
+
 function lost(
   { written, leader }: ProcessFacts,
   { startedAt }: ProcessInit,
   { clock }: ProcessParts,
+  isOver: boolean,
 ): ExitStatus {
   return {
     cause: "ENGINE_LOST",
@@ -136,11 +147,17 @@ function lost(
     durationMs: clock.monotonicMs() - startedAt,
     stdoutBytes: written.stdout,
     stderrBytes: written.stderr,
-    message:
-      leader === undefined
-        ? "The service ended while it was being started: whether it ran is not known."
-        : "The service was restarted while it ran, and its sandbox has ended.",
+    message: whyLost(leader, isOver),
   };
+}
+
+function whyLost(leader: ProcessFacts["leader"], isOver: boolean): string {
+  if (leader === undefined) {
+    return "The service ended while it was being started: whether it ran is not known.";
+  }
+  return isOver
+    ? "The service ended before it had stored how it ended."
+    : "The service was restarted while it ran, and its sandbox has ended.";
 }
 
 function blocksOf(transcript: Uint8Array, disk: SpillDirectory): Block[] {

@@ -69,8 +69,8 @@ export class Listener {
   readonly #sockets = new Set<net.Socket>();
   readonly #sessions = new Set<http2.Http2Session>();
   readonly #arrivals = new TurnShare();
-  /** How many requests of a connection over HTTP/1 are not answered yet. */
-  readonly #unanswered = new WeakMap<net.Socket, number>();
+  /** The connections over HTTP/1, with the answers that are not sent to their end. */
+  readonly #answers = new Map<net.Socket, Set<http.ServerResponse>>();
   #draining = false;
 
   constructor(options: ListenerOptions) {
@@ -165,13 +165,16 @@ export class Listener {
     if (this.#front instanceof tls.Server) this.#front.setSecureContext(contextOf(keys));
   }
 
-  /** Accepts no further connections or HTTP/2 calls, and closes idle connections. */
+  /** Accepts no further connections or HTTP/2 calls, and closes connections: idle ones at once, others when they are. */
   drain(): void {
     this.#draining = true;
     if (this.#front.listening) this.#front.close();
     // Sends GOAWAY, and closes the connection when its streams are done.
     for (const session of this.#sessions) session.close();
-    this.#http1.closeIdleConnections();
+    for (const [socket, answers] of this.#answers) {
+      if (answers.size === 0) socket.destroy();
+      for (const answer of answers) closeAfter(answer);
+    }
   }
 
   /** How many bytes the open connections have sent, which stands still while no client reads. */
@@ -214,13 +217,11 @@ export class Listener {
    * closed: Node reads any number of them from a client that waits for no answer.
    */
   #hasRoomFor({ socket }: http.IncomingMessage, response: http.ServerResponse): boolean {
-    const count = (change: number): number => {
-      const unanswered = (this.#unanswered.get(socket) ?? 0) + change;
-      this.#unanswered.set(socket, unanswered);
-      return unanswered;
-    };
-    response.once("close", () => count(-1));
-    const hasRoom = count(1) <= this.#options.limits.maxConcurrentStreams;
+    const answers = this.#answers.get(socket);
+    answers?.add(response);
+    response.once("close", () => answers?.delete(response));
+    if (this.#draining) closeAfter(response);
+    const hasRoom = answers !== undefined && answers.size <= this.#options.limits.maxConcurrentStreams;
     if (!hasRoom) socket.destroy();
     return hasRoom;
   }
@@ -307,6 +308,10 @@ export class Listener {
 
   #serve(socket: net.Socket, version: "http1" | "http2"): void {
     if (version === "http2") socket.allowHalfOpen = false;
+    else {
+      this.#answers.set(socket, new Set());
+      socket.once("close", () => this.#answers.delete(socket));
+    }
     const server = version === "http2" ? this.#http2 : this.#http1;
     server.emit("connection", socket);
     // While responses wait for their reader, Node stops its parser but continues to read. A TCP packet may contain
@@ -314,6 +319,11 @@ export class Listener {
     // the stream, which stops as well.
     if (version === "http1" && socket instanceof tls.TLSSocket) socket.on("data", () => {});
   }
+}
+
+/** Closes the connection after this answer. Its headers say so if they are not sent yet: HTTP/1 has no GOAWAY. */
+function closeAfter(answer: http.ServerResponse): void {
+  answer.shouldKeepAlive = false;
 }
 
 function contextOf({ cert, key, clientCa }: TlsOptions): tls.SecureContextOptions {

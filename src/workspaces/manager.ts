@@ -123,11 +123,13 @@ export class WorkspaceManager {
   #unfinished(): WorkspaceRecord[] {
     const { store, storage, mounts, quota, logger } = this.#parts;
     try {
-      const records = store.all();
-      quota.resume(records);
-      if (storage.sharing)
-        for (const owner of new Set(records.map(({ owner }) => owner))) mounts.recordShared(owner);
-      return records.filter(({ state }) => state !== "ACTIVE");
+      const unfinished: WorkspaceRecord[] = [];
+      for (const record of store.all()) {
+        quota.resume(record);
+        if (record.state !== "ACTIVE") unfinished.push(record);
+      }
+      if (storage.sharing) for (const owner of store.owners()) mounts.recordShared(owner);
+      return unfinished;
     } catch (error) {
       logger.error({ err: error }, "workspaces cannot be recovered: the next start tries again");
       return [];

@@ -2,6 +2,7 @@ import { rest } from "../base/async.ts";
 import type { Clock } from "../base/clock.ts";
 import { BerthError } from "../base/errors.ts";
 import type { Logger } from "../base/logger.ts";
+import { TurnShare } from "../base/turn-share.ts";
 import type { TenantQuotas } from "../sandboxes/tenant-quotas.ts";
 import { REST_FACTOR, Rechecks, type RoomRequest } from "./rechecks.ts";
 import type { WorkspaceSandboxes } from "./sandboxes.ts";
@@ -43,6 +44,8 @@ interface Incoming extends Disposable {
   settle(): Promise<void>;
 }
 
+/** Rounds use a share of each turn of the event loop: an owner may have any number of workspaces. */
+const turns = new TurnShare();
 /** Pause between two rounds over all directories. */
 const ROUND_MS = 60_000;
 
@@ -87,10 +90,9 @@ export class WorkspaceQuota {
     this.#logger = parts.logger;
   }
 
-  /** Takes over the sizes that an earlier run measured. */
-  resume(records: readonly WorkspaceRecord[]): void {
-    for (const record of records)
-      if (record.sizeBytes !== undefined) this.#recordShared(record, record.sizeBytes);
+  /** Takes over the size that an earlier run measured. */
+  resume(record: WorkspaceRecord): void {
+    if (record.sizeBytes !== undefined) this.#recordShared(record, record.sizeBytes);
   }
 
   /** Starts the watch. After a stop, does nothing. */
@@ -306,7 +308,7 @@ export class WorkspaceQuota {
   }
 
   async #round(signal: AbortSignal): Promise<void> {
-    for (const record of this.#watched()) {
+    for await (const record of this.#watched()) {
       if (signal.aborted) return;
       if (record.state !== "ACTIVE") continue;
       const begin = performance.now();
@@ -316,11 +318,13 @@ export class WorkspaceQuota {
   }
 
   /** Directories with a quota, or that count towards the quota of their tenant. */
-  *#watched(): Generator<WorkspaceRecord> {
+  async *#watched(): AsyncGenerator<WorkspaceRecord> {
     for (const owner of this.#store.owners()) {
       const ofTenant = this.#quotas.quotaOf(owner).workspaceBytes !== undefined;
       if (!ofTenant && !this.#storage.hasQuotas) continue;
       for (const record of this.#store.ofOwner(owner)) {
+        const turn = turns.enter();
+        if (turn) await turn;
         if (ofTenant || this.#storage.quotaOf(record).quotaBytes !== undefined) yield record;
       }
     }

@@ -1,7 +1,7 @@
 import { hasReason } from "../base/errors.ts";
 import { MAX_SLICE_BYTES } from "../base/ordered-index.ts";
 import type { Database } from "../state/database.ts";
-import type { WorkspaceName } from "./workspace.ts";
+import { sharedOf, type WorkspaceName } from "./workspace.ts";
 
 /** The record of a workspace or a shared directory. Times are wall milliseconds. */
 export interface WorkspaceRecord extends WorkspaceName {
@@ -46,8 +46,8 @@ interface Row {
 
 const COLUMNS =
   "number, tree, owner, workspace_id, state, sandbox_id, size_bytes, create_time_ms, update_time_ms";
-/** How many ids are read at once. */
-const IDS_AT_ONCE = 1_000;
+/** How many of an owner's workspaces are read at once: it may have any number of them. */
+const AT_ONCE = 1_000;
 /** What a reference costs an answer in addition to the bytes of its id, which may be as short as one. */
 const REF_BYTES = 64;
 const REFS_BYTES = `(SELECT total(octet_length(trace_id) + ${REF_BYTES}) FROM workspace_refs WHERE workspace_number = number)`;
@@ -59,7 +59,7 @@ const NUMBER = "(SELECT number FROM workspaces WHERE owner = ? AND workspace_id 
  */
 export class WorkspaceStore {
   readonly #db: Database;
-  /** Caches the sums of {@link ownerBytes}: an import asks for each of its files. */
+  /** The known sums of {@link ownerBytes}: an import asks for each of its files. Every change adds to them. */
   readonly #ownerBytes = new Map<string, number>();
   /** Sizes that could not be stored, by number: until the next one can, they count instead of the stored ones. */
   readonly #unstoredSizes = new Map<number, number>();
@@ -100,23 +100,20 @@ export class WorkspaceStore {
     return { records, more: false };
   }
 
-  /** The ids of an owner's workspaces, of which there may be many: reads some at a time, as they are then. */
-  *ids(owner: string): Generator<string> {
+  /** The ids of an owner's workspaces. Reads some at a time, as they are then. */
+  ids(owner: string): Generator<string> {
     const page = this.#db.prepare(
-      `SELECT workspace_id FROM workspaces WHERE owner = ? AND workspace_id > ? ORDER BY workspace_id LIMIT ${IDS_AT_ONCE}`,
+      `SELECT workspace_id FROM workspaces WHERE owner = ? AND workspace_id > ? ORDER BY workspace_id LIMIT ${AT_ONCE}`,
     );
-    for (let last = ""; ; ) {
-      const ids = page.all(owner, last).map(({ workspace_id }) => String(workspace_id));
-      yield* ids;
-      if (ids.length < IDS_AT_ONCE) return;
-      last = ids.at(-1) ?? "";
-    }
+    return inPages((last = "") => page.all(owner, last).map(({ workspace_id }) => String(workspace_id)));
   }
 
-  /** All records of an owner, including its shared directory. */
-  ofOwner(owner: string): WorkspaceRecord[] {
-    const rows = this.#db.prepare(`SELECT ${COLUMNS} FROM workspaces WHERE owner = ?`).all(owner);
-    return (rows as unknown as Row[]).map((row) => this.#toRecord(row));
+  /** All records of an owner, first that of its shared directory. Reads some at a time, as they are then. */
+  *ofOwner(owner: string): Generator<WorkspaceRecord> {
+    const shared = this.find(sharedOf(owner));
+    if (shared !== undefined) yield shared;
+    const where = "owner = ? AND workspace_id > ? ORDER BY workspace_id";
+    yield* inPages<WorkspaceRecord>((last) => this.#page(where, owner, last?.workspaceId ?? ""));
   }
 
   /** The owners that have any. */
@@ -137,15 +134,14 @@ export class WorkspaceStore {
     const bytes =
       this.#unstoredSizes.size === 0
         ? Number(row?.bytes)
-        : this.ofOwner(owner).reduce((sum, { sizeBytes = 0 }) => sum + sizeBytes, 0);
+        : [...this.ofOwner(owner)].reduce((sum, { sizeBytes = 0 }) => sum + sizeBytes, 0);
     this.#ownerBytes.set(owner, bytes);
     return bytes;
   }
 
-  /** The records of all owners, including shared directories. */
-  all(): WorkspaceRecord[] {
-    const rows = this.#db.prepare(`SELECT ${COLUMNS} FROM workspaces ORDER BY number`).all();
-    return (rows as unknown as Row[]).map((row) => this.#toRecord(row));
+  /** The records of all owners, including shared directories. Reads some at a time, as they are then. */
+  all(): Generator<WorkspaceRecord> {
+    return inPages((last) => this.#page("number > ? ORDER BY number", last?.number ?? 0));
   }
 
   /** Adds a record. */
@@ -170,13 +166,18 @@ export class WorkspaceStore {
     timeMs: number,
     stored: (record: WorkspaceRecord) => void,
   ): WorkspaceRecord {
-    return this.#db.transaction(() => {
-      this.insert(name, "FORKING", timeMs);
-      this.setSize(name, sizeBytes);
-      const record = this.#get(name);
-      stored(record);
-      return record;
-    });
+    try {
+      return this.#db.transaction(() => {
+        this.insert(name, "FORKING", timeMs);
+        this.setSize(name, sizeBytes);
+        const record = this.#get(name);
+        stored(record);
+        return record;
+      });
+    } catch (error) {
+      this.#ownerBytes.delete(name.owner);
+      throw error;
+    }
   }
 
   /** Records that its directory exists, and that an import is about to fill it. */
@@ -195,16 +196,16 @@ export class WorkspaceStore {
 
   /** Keeps the size in memory if the disk is full: it was measured, whether it can be stored or not. */
   setSize(name: WorkspaceName, sizeBytes: number): void {
-    this.#ownerBytes.delete(name.owner);
-    const number = this.find(name)?.number;
-    if (number === undefined) return;
+    const before = this.find(name);
+    if (before === undefined) return;
     try {
       this.#update(name, "size_bytes = ?", sizeBytes);
-      this.#unstoredSizes.delete(number);
+      this.#unstoredSizes.delete(before.number);
     } catch (error) {
       if (!hasReason(error, "NO_SPACE")) throw error;
-      this.#unstoredSizes.set(number, sizeBytes);
+      this.#unstoredSizes.set(before.number, sizeBytes);
     }
+    this.#addBytes(name.owner, sizeBytes - (before.sizeBytes ?? 0));
   }
 
   /** Records that another directory of its volume is the current one. */
@@ -215,12 +216,13 @@ export class WorkspaceStore {
   /** Deletes the record and its references. */
   remove(name: WorkspaceName): void {
     const { owner, workspaceId } = name;
-    const number = this.find(name)?.number;
-    this.#ownerBytes.delete(owner);
+    const before = this.find(name);
+    if (before === undefined) return;
     this.#db.transaction(() =>
       this.#db.prepare("DELETE FROM workspaces WHERE owner = ? AND workspace_id = ?").run(owner, workspaceId),
     );
-    if (number !== undefined) this.#unstoredSizes.delete(number);
+    this.#unstoredSizes.delete(before.number);
+    this.#addBytes(owner, -(before.sizeBytes ?? 0));
   }
 
   /** In byte order. */
@@ -335,6 +337,18 @@ export class WorkspaceStore {
     );
   }
 
+  #addBytes(owner: string, bytes: number): void {
+    const known = this.#ownerBytes.get(owner);
+    if (known !== undefined) this.#ownerBytes.set(owner, known + bytes);
+  }
+
+  #page(where: string, ...values: (string | number)[]): WorkspaceRecord[] {
+    const rows = this.#db
+      .prepare(`SELECT ${COLUMNS} FROM workspaces WHERE ${where} LIMIT ${AT_ONCE}`)
+      .all(...values);
+    return (rows as unknown as Row[]).map((row) => this.#toRecord(row));
+  }
+
   #get(name: WorkspaceName): WorkspaceRecord {
     const record = this.find(name);
     if (record === undefined) throw new Error(`the store has no workspace ${JSON.stringify(name)}`);
@@ -365,5 +379,13 @@ export class WorkspaceStore {
       createTimeMs: row.create_time_ms,
       updateTimeMs: row.update_time_ms,
     };
+  }
+}
+
+/** @param read reads the next {@link AT_ONCE} after the last one that was read. */
+function* inPages<T>(read: (last?: T) => T[]): Generator<T> {
+  for (let page = read(); ; page = read(page.at(-1))) {
+    yield* page;
+    if (page.length < AT_ONCE) return;
   }
 }

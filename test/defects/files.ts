@@ -29,6 +29,35 @@ export const FILE_DEFECTS: readonly Defect[] = [
     },
   },
   {
+    name: "a watch takes a look that was cut short for a whole one",
+    changes: [
+      {
+        file: "src/files/watch.ts",
+        from: "if (found.endsWith(LAST_RECORD)) return found;",
+        to: 'if (found !== "") return found;',
+      },
+    ],
+    test: {
+      file: "test/integration/files/hostile-tools.test.ts",
+      title: "a watch reports nothing as removed because %s was killed halfway",
+      row: "stat",
+    },
+  },
+  {
+    name: "an export remembers the names of millions of FIFOs that it omits",
+    changes: [
+      {
+        file: "src/files/tar/restate.ts",
+        from: "specialBytes += name.length + NAME_BYTES;",
+        to: "specialBytes += name.length;",
+      },
+    ],
+    test: {
+      file: "test/unit/files/tar/restate.test.ts",
+      title: "of any number of FIFOs that it omits, an export remembers the names of some thousand",
+    },
+  },
+  {
     name: "what watches know of their directories has no limit together",
     changes: [
       {

@@ -28,6 +28,20 @@ export const KUBERNETES_DEFECTS: readonly Defect[] = [
     },
   },
   {
+    name: "berth doctor removes the network policies of a service whose instance begins like a doctor's",
+    changes: [
+      {
+        file: "src/engine/kubernetes/diagnose.ts",
+        from: "/^doctor-[0-9a-f]{8}$/",
+        to: "/^doctor-/",
+      },
+    ],
+    test: {
+      file: "test/unit/engine/kubernetes/diagnose.test.ts",
+      title: "what a killed doctor left behind is removed, and nothing of a service that is called like one",
+    },
+  },
+  {
     name: "an API server whose name cannot be looked up ends the service in the words of the system",
     changes: [
       {

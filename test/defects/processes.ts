@@ -383,13 +383,41 @@ export const PROCESS_DEFECTS: readonly Defect[] = [
     changes: [
       {
         file: "src/processes/recover.ts",
-        from: "  await Promise.all([...sandboxes.values()].map((sandbox) => control.newOomKills(sandbox)));\n",
+        from: "  await Promise.all([...sandboxes.values()].map((sandbox) => control.recover(sandbox)));\n",
         to: "  void sandboxes;\n",
       },
     ],
     test: {
       file: FOUND_ENDS,
       title: "an out-of-memory kill before the restart is not blamed for a kill by a signal after it",
+    },
+  },
+  {
+    name: "a command is ended after a restart because an earlier one in its shell has lost its caller",
+    changes: [
+      {
+        file: "src/processes/recover.ts",
+        from: "const isOver = lastOf.get(leaderKey(known)) !== stored.processId;",
+        to: "const isOver = lastOf.size === 0;",
+      },
+    ],
+    test: {
+      file: "test/unit/processes/recover.test.ts",
+      title: "a process is not taken for an earlier one in its shell, whose end was not stored",
+    },
+  },
+  {
+    name: "earlier kills for want of memory are blamed if a busy machine cannot count them at a restart",
+    changes: [
+      {
+        file: "src/processes/control.ts",
+        from: "new OomKills(Number.POSITIVE_INFINITY)",
+        to: "new OomKills()",
+      },
+    ],
+    test: {
+      file: "test/unit/processes/control.test.ts",
+      title: "OOM kills that cannot be counted at a restart explain no end after it",
     },
   },
   {

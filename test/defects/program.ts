@@ -34,6 +34,20 @@ export const PROGRAM_DEFECTS: readonly Defect[] = [
     },
   },
   {
+    name: "berth session rm succeeds if there is no such session",
+    changes: [
+      {
+        file: "src/cli/commands/session.ts",
+        from: "results.some((result) => result.failure || isMissing(result))",
+        to: "results.some((result) => result.failure)",
+      },
+    ],
+    test: {
+      file: "test/integration/cli/sessions.test.ts",
+      title: "a session from create to destroy, and its tools",
+    },
+  },
+  {
     name: "nohup does not keep a service running",
     changes: [
       {

@@ -9,6 +9,34 @@ const UNKNOWN_FIELDS = "test/unit/server/unknown-fields.test.ts";
 /** Of the wire, and of what hostile input does behind it. */
 export const WIRE_DEFECTS: readonly Defect[] = [
   {
+    name: "a service that stops cuts off an answer over HTTP/1 that its client has not read yet",
+    changes: [
+      {
+        file: "src/server/listener.ts",
+        from: "if (answers.size === 0) socket.destroy();",
+        to: "if (socket) this.#http1.closeIdleConnections();",
+      },
+    ],
+    test: {
+      file: "test/integration/server/stop.test.ts",
+      title: "an answer over HTTP/1 that its client has not read yet arrives to its end",
+    },
+  },
+  {
+    name: "a service that stops keeps connections over HTTP/1, so that further calls on them fail",
+    changes: [
+      {
+        file: "src/server/listener.ts",
+        from: "for (const answer of answers) closeAfter(answer);",
+        to: "",
+      },
+    ],
+    test: {
+      file: "test/integration/server/stop.test.ts",
+      title: "no new connection, and no new call on an old one, while calls finish",
+    },
+  },
+  {
     name: "a command may have more arguments than fit into a message",
     changes: [
       {

@@ -59,6 +59,20 @@ export const WORKSPACE_DEFECTS: readonly Defect[] = [
     },
   },
   {
+    name: "an import holds descriptors for any number of levels that it merges",
+    changes: [
+      {
+        file: "src/workspaces/host/pinned.ts",
+        from: "if (this.#depth === MAX_DEPTH) throw tooDeep();",
+        to: "",
+      },
+    ],
+    test: {
+      file: "test/integration/workspaces/imports.test.ts",
+      title: "an import merges 100 levels of directories; one level more is refused, and nothing is moved",
+    },
+  },
+  {
     name: "a data directory that is a symbolic link has no workspaces",
     changes: [
       {
@@ -460,8 +474,8 @@ export const WORKSPACE_DEFECTS: readonly Defect[] = [
     changes: [
       {
         file: "src/workspaces/manager.ts",
-        from: "      for (const owner of new Set(records.map(({ owner }) => owner))) mounts.recordShared(owner);\n",
-        to: "      for (const _ of []);\n",
+        from: "for (const owner of store.owners()) mounts.recordShared(owner);",
+        to: "for (const _ of []);",
       },
     ],
     test: {
@@ -498,6 +512,35 @@ export const WORKSPACE_DEFECTS: readonly Defect[] = [
     },
   },
   {
+    name: "all records of an owner with many workspaces are read at once, which keeps other callers waiting",
+    changes: [
+      {
+        file: "src/workspaces/store.ts",
+        from: "const AT_ONCE = 1_000;",
+        to: "const AT_ONCE = 1_000_000;",
+      },
+    ],
+    test: {
+      file: "test/unit/workspaces/store.test.ts",
+      title: "the records of %s are all read, some at a time",
+      row: "an owner",
+    },
+  },
+  {
+    name: "each measurement of a workspace adds up the sizes of all others of its owner",
+    changes: [
+      {
+        file: "src/workspaces/store.ts",
+        from: "this.#addBytes(name.owner, sizeBytes - (before.sizeBytes ?? 0));",
+        to: "this.#ownerBytes.delete(name.owner);",
+      },
+    ],
+    test: {
+      file: "test/unit/workspaces/store.test.ts",
+      title: "a change of one size does not add up all others again",
+    },
+  },
+  {
     name: "each answer that is kept for retries has all references of its workspace",
     changes: [
       {
@@ -529,7 +572,7 @@ export const WORKSPACE_DEFECTS: readonly Defect[] = [
   },
   {
     name: "the gauges of shared directories are 0 after a restart",
-    changes: [{ file: "src/workspaces/manager.ts", from: "      quota.resume(records);\n", to: "" }],
+    changes: [{ file: "src/workspaces/manager.ts", from: "        quota.resume(record);\n", to: "" }],
     test: { file: MEASURING, title: SHARED_KNOWN },
   },
   {

@@ -46,6 +46,10 @@ interface EndFlags extends WorkerFlags {
   readonly grace?: string;
 }
 
+interface RemoveFlags extends EndFlags {
+  readonly force?: boolean;
+}
+
 interface ResetFlags extends EndFlags, SecretFlags {
   readonly config?: string;
 }
@@ -195,17 +199,21 @@ function resetCommand(host: CommandHost): Command {
 function removeCommand(host: CommandHost): Command {
   return graceOption(workerCommand("rm"))
     .summary("end sessions and print their ids")
-    .description("Ends a worker's sessions and prints their ids. Without a type, ends all of them.")
+    .description(
+      "Ends a worker's sessions and prints their ids. Without a type, ends all of them. The exit code is 1 if there is none of a type.",
+    )
+    .option("-f, --force", "ignore types of which there is none")
     .argument("[type...]", "only those of these types")
     .addHelpText("after", examples("berth session rm", "berth session rm -w ann bash python"))
     .action(
-      host.action(async (resourceTypes: string[], flags: EndFlags) =>
+      host.action(async (resourceTypes: string[], flags: RemoveFlags) =>
         withClient(host, flags, EXIT.failed, async (client) => {
           const { io, interrupts } = host;
           const request = { workerId: workerOf(flags, io.env), resourceTypes, grace: graceOf(flags) };
           const answer = await client.sessions.destroySessions(request, { signal: interrupts.signal });
           if (flags.json) await writeJson(io.stdout, messageJson(DestroySessionsResponseSchema, answer));
-          return tellResults(io, answer.results, flags.json === true);
+          const results = answer.results.filter((result) => !flags.force || !isMissing(result));
+          return tellResults(io, results, flags.json === true);
         }),
       ),
     );
@@ -230,19 +238,23 @@ function secretsOf({ secretEnv, redactSecrets }: SecretFlags) {
 
 /** Prints the ids of the successes, and the failures. */
 async function tellResults(io: Io, results: readonly SessionResult[], json: boolean): Promise<number> {
-  for (const { session, status } of results) {
-    if (!json && session && status !== SessionResultStatus.NOT_FOUND) {
-      await write(io.stdout, `${visible(session.sessionId)}\n`);
-    }
+  for (const result of results) {
+    const { session } = result;
+    if (!json && session && !isMissing(result)) await write(io.stdout, `${visible(session.sessionId)}\n`);
   }
-  for (const { resourceType, failure, status } of results) {
-    if (status === SessionResultStatus.NOT_FOUND) {
+  for (const result of results) {
+    const { resourceType, failure } = result;
+    if (isMissing(result)) {
       const why = `there is no session of the type ${visible(resourceType)}`;
       await write(io.stderr, complaint(io, why, "To list them: berth session ls"));
     }
     if (failure) await write(io.stderr, `berth: ${resourceType}: ${visible(failure.message)}\n`);
   }
-  return results.some(({ failure }) => failure !== undefined) ? EXIT.failed : EXIT.ok;
+  return results.some((result) => result.failure || isMissing(result)) ? EXIT.failed : EXIT.ok;
+}
+
+function isMissing({ status }: SessionResult): boolean {
+  return status === SessionResultStatus.NOT_FOUND;
 }
 
 function toneOf({ status }: Session): Tone {

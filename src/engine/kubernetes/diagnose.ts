@@ -19,8 +19,8 @@ import { INSTANCE_LABEL, newPodName, privilegedPod, sandboxPod } from "./pod.ts"
 const CALL_TIMEOUT_MS = 10_000;
 /** Longer than a test of the network takes. */
 const NETWORK_TIMEOUT_MS = 180_000;
-/** Prefix of the instance names that `berth doctor` uses. */
-const DOCTOR = "doctor-";
+/** The instance names of `berth doctor`. A service may have one that begins like them. */
+const DOCTOR = /^doctor-[0-9a-f]{8}$/;
 const LEFTOVER_MS = 10 * 60_000;
 /**
  * How long a probe may take. A first pull can take minutes, which a doctor does not wait for. When the engine's own time
@@ -86,7 +86,7 @@ export async function diagnoseKubernetes(
     ];
   }
   // A separate instance, so that it disturbs no service and no other doctor.
-  const instance = `${DOCTOR}${randomBytes(4).toString("hex")}`;
+  const instance = `doctor-${randomBytes(4).toString("hex")}`;
   let engine: KubernetesEngine;
   try {
     engine = await KubernetesEngine.open({ ...PROBE_TIMEOUTS, ...options, instance, probeImage: image });
@@ -125,7 +125,7 @@ export async function diagnoseKubernetes(
  * Removes what killed doctors left behind, once it is old enough, by the API server's clock, that no doctor can still
  * be using it.
  */
-async function removeLeftovers(api: Api, instance: string): Promise<void> {
+export async function removeLeftovers(api: Api, instance: string): Promise<void> {
   const group = "apis/networking.k8s.io/v1";
   const timeoutMs = CALL_TIMEOUT_MS;
   const { items } = await api.call<V1NetworkPolicyList>(
@@ -140,7 +140,7 @@ async function removeLeftovers(api: Api, instance: string): Promise<void> {
   const own = items.find((one) => instanceOf(one) === instance);
   if (own === undefined) return;
   for (const left of items) {
-    if (!instanceOf(left).startsWith(DOCTOR) || bornAt(own) - bornAt(left) < LEFTOVER_MS) continue;
+    if (!DOCTOR.test(instanceOf(left)) || bornAt(own) - bornAt(left) < LEFTOVER_MS) continue;
     await removeProbes(api, instanceOf(left), async (name) => {
       await api.call("DELETE", api.path(`pods/${name}`), "removing a pod", { timeoutMs });
     });

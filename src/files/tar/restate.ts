@@ -12,8 +12,13 @@ const MIN_HOLE_BYTES = 1024 * 1024;
 
 /** Kinds that an import refuses. */
 const SPECIAL: ReadonlySet<TarKind> = new Set(["fifo", "character-device", "block-device"]);
-/** Limit for the names of omitted FIFOs and devices. Beyond it, hard links to them stay in the archive. */
-const MAX_SPECIAL_BYTES = 16 * 1024 * 1024;
+/**
+ * Limit for the memory that the names of omitted FIFOs and devices take. Beyond it, hard links to them stay in the
+ * archive. FIFOs take no disk space, so no quota limits their number.
+ */
+const MAX_SPECIAL_BYTES = 1024 * 1024;
+/** About what a name takes besides its bytes. */
+const NAME_BYTES = 200;
 
 interface RestateOptions {
   /** Where the tool comes from, for the error for a tar that cannot be parsed. */
@@ -46,15 +51,15 @@ async function* shown(
   { isHidden, importable = false }: RestateOptions,
 ): AsyncGenerator<TarItem> {
   const special = new Set<ByteString>();
-  let nameBytes = 0;
+  let specialBytes = 0;
   let isLeftOut = false;
   for await (const item of items) {
     if (item.type === "entry") {
       const { name, kind, linkName } = item.entry;
       const isSpecial = importable && SPECIAL.has(kind);
-      if (isSpecial && nameBytes < MAX_SPECIAL_BYTES) {
+      if (isSpecial && specialBytes < MAX_SPECIAL_BYTES) {
         special.add(name);
-        nameBytes += name.length;
+        specialBytes += name.length + NAME_BYTES;
       }
       const isHiddenLink = kind === "hard-link" && (isHidden(linkName) || special.has(linkName));
       isLeftOut = isSpecial || isHiddenLink || isHidden(name);

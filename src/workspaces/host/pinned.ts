@@ -1,11 +1,14 @@
 import { constants, type Stats } from "node:fs";
 import { chmod, type FileHandle, lstat, open, readdir, rename } from "node:fs/promises";
 import { type ByteString, fromBytes, toBytes } from "../../base/byte-string.ts";
+import { BerthError } from "../../base/errors.ts";
 import { codeOf } from "../../base/system-errors.ts";
 
 /** Linux's flag to open a place in the tree without access to its content. Node has no name for it. */
 const O_PATH = 0o10000000;
 const FLAGS = O_PATH | constants.O_DIRECTORY | constants.O_NOFOLLOW;
+/** How many levels a walk goes down. It holds the directories above it open, and all owners share the descriptors. */
+const MAX_DEPTH = 100;
 
 /**
  * A directory that is held open. Names are looked up in it, whatever happens to the path that led to it. It follows no
@@ -13,9 +16,11 @@ const FLAGS = O_PATH | constants.O_DIRECTORY | constants.O_NOFOLLOW;
  */
 export class PinnedDirectory implements AsyncDisposable {
   readonly #handle: FileHandle;
+  readonly #depth: number;
 
-  private constructor(handle: FileHandle) {
+  private constructor(handle: FileHandle, depth = 0) {
     this.#handle = handle;
+    this.#depth = depth;
   }
 
   /** @throws `ENOENT`; `ENOTDIR` or `ELOOP` if something else is there. */
@@ -33,9 +38,10 @@ export class PinnedDirectory implements AsyncDisposable {
     return this.#handle.fd;
   }
 
-  /** Opens a directory in it. @throws like {@link open}. */
+  /** Opens a directory in it. @throws like {@link open}; `UNSUPPORTED` beyond {@link MAX_DEPTH}. */
   async child(name: ByteString): Promise<PinnedDirectory> {
-    return new PinnedDirectory(await open(this.#place(name), FLAGS));
+    if (this.#depth === MAX_DEPTH) throw tooDeep();
+    return new PinnedDirectory(await open(this.#place(name), FLAGS), this.#depth + 1);
   }
 
   async names(): Promise<ByteString[]> {
@@ -80,6 +86,14 @@ export class PinnedDirectory implements AsyncDisposable {
   #place(name: ByteString): Buffer {
     return Buffer.concat([Buffer.from(`${this.path}/`), toBytes(name)]);
   }
+}
+
+function tooDeep(): BerthError {
+  return new BerthError(
+    "UNSUPPORTED",
+    `The archive has directories in more than ${MAX_DEPTH} levels of directories that the workspace has too. Import it into a new workspace, or with replace.`,
+    { metadata: { limit: String(MAX_DEPTH) } },
+  );
 }
 
 /** Identifies a directory among all that exist at that moment. Undefined: there is none. */

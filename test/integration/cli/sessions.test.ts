@@ -53,9 +53,9 @@ test("a session from create to destroy, and its tools", async () => {
   expect(reset.stdout).toMatch(/^bash_ann_002_/);
   expect(await tool("bash:run", "command=echo $A")).toMatchObject({ stdout: "2\n" });
   expect(await run("session", "rm", "-w", "ann")).toMatchObject({ stdout: reset.stdout, code: 0 });
-  // Not a failure. But printing nothing would mean that it was ended.
   const none = "berth: there is no session of the type bahs\nTo list them: berth session ls\n";
-  expect(await run("session", "rm", "-w", "ann", "bahs")).toEqual({ stdout: "", stderr: none, code: 0 });
+  expect(await run("session", "rm", "-w", "ann", "bahs")).toEqual({ stdout: "", stderr: none, code: 1 });
+  expect(await run("session", "rm", "-f", "-w", "ann", "bahs")).toEqual({ stdout: "", stderr: "", code: 0 });
   expect((await run("session", "ls")).stdout).toBe("ID  WORKER  TYPE  STATUS  SANDBOX  EXPIRES\n");
 
   expect(await run("session", "create", "hologram")).toMatchObject({

@@ -91,4 +91,22 @@ chmod 755 /usr/local/sbin/${tool}`);
     await bench().sh("rm /usr/local/sbin/*");
     expect((await bench().stat("file")).info.sizeBytes).toBe(1);
   });
+
+  test.each([
+    ["stat", 'mkdir /tmp/one && exec /usr/bin/stat "$@"'],
+    ["find", '/usr/bin/find "$@" | head -c 131072'],
+  ])("a watch reports nothing as removed because %s was killed halfway", async (tool, half) => {
+    await bench().sh('mkdir /workspace/many; cd /workspace/many; seq -f "%090g" 3000 | xargs touch');
+    await replaceTool(tool, `[ -e /tmp/half ] || exec /usr/bin/${tool} "$@"; ${half}; kill -9 $$`);
+    const call = new AbortController();
+    const watch = bench().watch("many", { signal: call.signal });
+    try {
+      expect((await watch.next()).value).toEqual({ type: "started", entryCount: 3000 });
+      await bench().sh("touch /tmp/half");
+      expect((await refusal(watch.next())).reason).toBe("TOO_MANY_OPERATIONS");
+    } finally {
+      call.abort();
+      await bench().sh("rm -r /usr/local/sbin/* /tmp/* /workspace/many");
+    }
+  });
 });

@@ -2,6 +2,7 @@ import { once } from "node:events";
 import http from "node:http";
 import http2 from "node:http2";
 import net from "node:net";
+import { json } from "node:stream/consumers";
 import { setTimeout as sleep } from "node:timers/promises";
 import { Code, ConnectError, createClient } from "@connectrpc/connect";
 import { Registry } from "prom-client";
@@ -188,10 +189,29 @@ test("no new connection, and no new call on an old one, while calls finish", asy
   });
   await running;
   const [response] = (await answer) as [http.IncomingMessage];
-  expect(response.resume().statusCode).toBe(200);
+  expect(response.resume()).toMatchObject({ statusCode: 200, headers: { connection: "close" } });
   await stopping;
   expect(record.unary).toBe(2);
   agent.destroy();
+});
+
+test("an answer over HTTP/1 that its client has not read yet arrives to its end", async () => {
+  // More than the buffers of the kernel hold.
+  const sandboxId = "x".repeat(32 << 20);
+  const { server, url } = await startTestServer({
+    routes: (router) => router.service(SandboxService, { getSandbox: () => ({ sandbox: { sandboxId } }) }),
+  });
+  const request = http.request(`${url}/berth.v1.SandboxService/GetSandbox`, {
+    agent: new http.Agent({ keepAlive: true }),
+    method: "POST",
+    headers: { "content-type": "application/json" },
+  });
+  request.end("{}");
+  const [response] = (await once(request, "response")) as [http.IncomingMessage];
+  const stopping = server.stop(LONG_GRACE);
+  const answer = await json(response).catch((error: unknown) => error);
+  expect(answer).toMatchObject({ sandbox: { sandboxId: expect.any(String) } });
+  await stopping;
 });
 
 test("a signal ends the grace period early", async () => {

@@ -7,7 +7,7 @@ import { expect, onTestFinished, test } from "vitest";
 import { BerthError } from "../../../src/base/errors.ts";
 import { MemoryBudget } from "../../../src/base/memory-budget.ts";
 import { workspaceBroken } from "../../../src/workspaces/workspace.ts";
-import { makeTar } from "../../support/tar-builder.ts";
+import { makeTar, pax } from "../../support/tar-builder.ts";
 import { OWNER } from "../../unit/sandboxes/support.ts";
 import { openWorkspaces } from "./support.ts";
 
@@ -173,4 +173,24 @@ test("an import that the end of the service interrupts leaves no workspace, and 
   expect((await second.workspaces.list(OWNER, "", 10)).broken).toEqual([]);
   await second.workspaces.import(NAME, Readable.from([makeTar([{ name: "whole" }])]), options);
   expect(await readdir((await get()).path)).toEqual(["whole"]);
+});
+
+test("an import merges 100 levels of directories; one level more is refused, and nothing is moved", async () => {
+  const directory = await newDirectory();
+  const { workspaces, close } = await openWorkspaces(directory);
+  onTestFinished(close);
+  const options = { replace: false, signal: never };
+  const nested = (levels: number, name: string) =>
+    makeTar([{ name }, pax({ path: `${"d/".repeat(levels)}${name}` }), { name: "long" }]);
+  const importOf = (...tar: Parameters<typeof nested>) =>
+    workspaces.import(NAME, Readable.from([nested(...tar)]), options);
+  const { workspace } = await importOf(101, "first");
+  await importOf(100, "second");
+  await expect(importOf(101, "third")).rejects.toMatchObject({
+    reason: "UNSUPPORTED",
+    message: expect.stringContaining("100 levels"),
+  });
+  expect((await readdir(workspace.path)).sort()).toEqual(["d", "first", "second"]);
+  expect(await readdir(path.join(workspace.path, "d/".repeat(100)))).toEqual(["d", "second"]);
+  expect(await readdir(path.join(workspace.path, "d/".repeat(101)))).toEqual(["first"]);
 });

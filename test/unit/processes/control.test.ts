@@ -1,5 +1,6 @@
 import { setTimeout as sleep } from "node:timers/promises";
 import { expect, onTestFinished, test, vi } from "vitest";
+import { BerthError } from "../../../src/base/errors.ts";
 import { ProcessControl, type Shells } from "../../../src/processes/control.ts";
 import type { LeasedSandbox } from "../../../src/sandboxes/lease.ts";
 
@@ -71,4 +72,26 @@ test("OOM kills that explain no end soon explain none later", async () => {
   now.mockReturnValue(7_000);
   expect(await control.wasOomKilled(sandbox, 0)).toBe(false);
   expect(await control.newOomKills(other)).toBe(false);
+});
+
+test("OOM kills that cannot be counted at a restart explain no end after it", async () => {
+  let count: string | undefined;
+  const control = new ProcessControl({
+    shells: {
+      ask: async (_sandbox, _user, probe) => {
+        const answer = count;
+        if (answer === undefined) throw new BerthError("ENGINE_UNAVAILABLE", "No shell answers.");
+        return probe(async () => answer);
+      },
+    },
+    engine: { outside: async () => undefined },
+    giveUp: () => false,
+  });
+  const sandbox = { ref: "any" } as LeasedSandbox;
+  await control.recover(sandbox);
+  expect(await control.newOomKills(sandbox)).toBeUndefined();
+  count = "1";
+  expect(await control.wasOomKilled(sandbox, 0)).toBe(false);
+  count = "2";
+  expect(await control.wasOomKilled(sandbox, 0)).toBe(true);
 });

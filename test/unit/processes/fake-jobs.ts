@@ -138,6 +138,8 @@ export class FakeRunner implements JobRunner {
   readonly jobs: FakeJob[] = [];
   /** Number of OOM kills in all sandboxes. */
   oomKills = 0;
+  /** Whether further jobs run in one shell, one after the other. */
+  inOneShell = false;
   /** Whether all sandboxes are ending. */
   isEnding = false;
   /** Awaited before processes that survived a SIGTERM are killed. */
@@ -149,7 +151,7 @@ export class FakeRunner implements JobRunner {
 
   async start(sandbox: LeasedSandbox, request: JobRequest, output: JobOutput): Promise<Job> {
     await this.starting(output);
-    const job = new FakeJob(this.jobs.length + 1, sandbox, request, output);
+    const job = new FakeJob(this.inOneShell ? 1 : this.jobs.length + 1, sandbox, request, output);
     job.reading = this.reading;
     this.jobs.push(job);
     return job;

@@ -108,6 +108,24 @@ describe("after the service was killed", () => {
     expect(bench.processes.get(OWNER, processId).status).toMatchObject({ cause: "CANCELED", exitCode: 143 });
   });
 
+  test("a process is not taken for an earlier one in its shell, whose end was not stored", async () => {
+    const bench = await ProcessBench.start();
+    bench.runner.inOneShell = true;
+    const earlier = await bench.exec();
+    await bench.clock.advance(1_000);
+    bench.job.exit(0);
+    const { processId } = await bench.exec(DETACHED);
+    await bench.restart();
+    expect(bench.job.signals).toEqual([]);
+    expect(bench.processes.get(OWNER, earlier.processId).status).toMatchObject({
+      cause: "ENGINE_LOST",
+      message: "The service ended before it had stored how it ended.",
+    });
+    bench.job.exit(5);
+    await settled();
+    expect(bench.processes.get(OWNER, processId).status).toMatchObject({ cause: "EXITED", exitCode: 5 });
+  });
+
   test("a process with a grace waits that long for its caller", async () => {
     const bench = await ProcessBench.start();
     await bench.exec({ disconnectGraceMs: 10_000 });

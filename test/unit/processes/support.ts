@@ -155,7 +155,7 @@ export class ProcessBench {
       // An engine takes its time to read the pipes, and timers fire meanwhile.
       await clock.advance(0);
       const found = left.map(({ handle, sink }) =>
-        this.runner.jobs.find((job) => job.trace.handle === handle)?.reattach(sink),
+        this.runner.jobs.findLast((job) => job.trace.handle === handle)?.reattach(sink),
       );
       await settled();
       return found;

@@ -61,7 +61,7 @@ test("a stop waits for a deletion that an earlier run left, and starts nothing a
   expect(await hasStopped()).toBe(false);
   removal.resolve();
   await stopping;
-  expect(store.all().map(({ workspaceId }) => workspaceId)).toEqual(["whole"]);
+  expect([...store.all()].map(({ workspaceId }) => workspaceId)).toEqual(["whole"]);
   expect(used).toEqual([]);
   close();
 });

@@ -1,4 +1,4 @@
-import { expect, test } from "vitest";
+import { expect, onTestFinished, test, vi } from "vitest";
 import { BerthError } from "../../../src/base/errors.ts";
 import { WorkspaceStore } from "../../../src/workspaces/store.ts";
 import { memoryDatabase } from "../../support/memory-database.ts";
@@ -31,6 +31,23 @@ test("the total size of an owner's workspaces follows each change", () => {
   database.close();
 });
 
+test("a change of one size does not add up all others again", () => {
+  const database = memoryDatabase();
+  onTestFinished(() => database.close());
+  const store = new WorkspaceStore(database);
+  const named = (workspaceId: string) => ({ owner: "me", workspaceId });
+  for (const workspaceId of ["a", "b", "c"]) store.insert(named(workspaceId), "ACTIVE", 0);
+  expect(store.ownerBytes("me")).toBe(0);
+  const prepare = vi.spyOn(database, "prepare");
+  store.setSize(named("a"), 5);
+  expect(store.ownerBytes("me")).toBe(5);
+  store.setSize(named("b"), 7);
+  expect(store.ownerBytes("me")).toBe(12);
+  store.remove(named("a"));
+  expect(store.ownerBytes("me")).toBe(7);
+  expect(prepare.mock.calls.filter(([sql]) => sql.includes("total(size_bytes)"))).toEqual([]);
+});
+
 test("a size that is measured while the disk is full counts until the next one is stored", () => {
   const database = memoryDatabase();
   const store = new WorkspaceStore(database);
@@ -43,7 +60,7 @@ test("a size that is measured while the disk is full counts until the next one i
   };
   const sizes = () => [
     store.find(name)?.sizeBytes,
-    store.ofOwner("me")[0]?.sizeBytes,
+    store.ofOwner("me").next().value?.sizeBytes,
     store.ownerBytes("me"),
   ];
   expect(() => store.setSize(name, 700)).not.toThrow();
@@ -90,4 +107,22 @@ test("the ids of an owner's many workspaces are all read, some at a time", () =>
   store.remove({ owner: "me", workspaceId: ids.at(-1) ?? "" });
   expect([...reading]).toEqual(ids.slice(1, -1));
   database.close();
+});
+
+test.each([
+  ["an owner", (store: WorkspaceStore) => store.ofOwner("me"), []],
+  ["all owners", (store: WorkspaceStore) => store.all(), ["w"]],
+] as const)("the records of %s are all read, some at a time", (_, read, others) => {
+  const database = memoryDatabase();
+  onTestFinished(() => database.close());
+  const store = new WorkspaceStore(database);
+  const ids = ["", ...Array.from({ length: 2_500 }, (_, index) => `w${String(index).padStart(4, "0")}`)];
+  database.transaction(() => {
+    for (const workspaceId of ids) store.insert({ owner: "me", workspaceId }, "ACTIVE", 0);
+  });
+  store.insert({ owner: "other", workspaceId: "w" }, "ACTIVE", 0);
+  const reading = read(store);
+  expect([reading.next(), reading.next()].map(({ value }) => value?.workspaceId)).toEqual(ids.slice(0, 2));
+  store.remove({ owner: "me", workspaceId: ids.at(-1) ?? "" });
+  expect([...reading].map(({ workspaceId }) => workspaceId)).toEqual([...ids.slice(2, -1), ...others]);
 });

@@ -309,8 +309,9 @@ class FileServiceServicer(object):
         Errors: INVALID_ARGUMENT for a bad interval; NOT_FOUND (FILE_NOT_FOUND);
         FAILED_PRECONDITION (FILE_KIND when it is not a directory, UNSUPPORTED when
         it contains more than 100,000 files); RESOURCE_EXHAUSTED (TOO_MANY_OPERATIONS,
-        at the start or later, when the calls have gathered as much as the server has
-        memory for: a watch remembers the names of all files).
+        at the start or later, when the sandbox has reached its limit of processes or
+        memory, or the calls have gathered as much as the server has memory for: a
+        watch remembers the names of all files).
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

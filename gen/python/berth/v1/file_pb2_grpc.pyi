@@ -193,8 +193,9 @@ class FileServiceStub:
     Errors: INVALID_ARGUMENT for a bad interval; NOT_FOUND (FILE_NOT_FOUND);
     FAILED_PRECONDITION (FILE_KIND when it is not a directory, UNSUPPORTED when
     it contains more than 100,000 files); RESOURCE_EXHAUSTED (TOO_MANY_OPERATIONS,
-    at the start or later, when the calls have gathered as much as the server has
-    memory for: a watch remembers the names of all files).
+    at the start or later, when the sandbox has reached its limit of processes or
+    memory, or the calls have gathered as much as the server has memory for: a
+    watch remembers the names of all files).
     """
 
 @_typing.type_check_only
@@ -362,8 +363,9 @@ class FileServiceAsyncStub(FileServiceStub):
     Errors: INVALID_ARGUMENT for a bad interval; NOT_FOUND (FILE_NOT_FOUND);
     FAILED_PRECONDITION (FILE_KIND when it is not a directory, UNSUPPORTED when
     it contains more than 100,000 files); RESOURCE_EXHAUSTED (TOO_MANY_OPERATIONS,
-    at the start or later, when the calls have gathered as much as the server has
-    memory for: a watch remembers the names of all files).
+    at the start or later, when the sandbox has reached its limit of processes or
+    memory, or the calls have gathered as much as the server has memory for: a
+    watch remembers the names of all files).
     """
 
 class FileServiceServicer(metaclass=_abc_1.ABCMeta):
@@ -600,8 +602,9 @@ class FileServiceServicer(metaclass=_abc_1.ABCMeta):
         Errors: INVALID_ARGUMENT for a bad interval; NOT_FOUND (FILE_NOT_FOUND);
         FAILED_PRECONDITION (FILE_KIND when it is not a directory, UNSUPPORTED when
         it contains more than 100,000 files); RESOURCE_EXHAUSTED (TOO_MANY_OPERATIONS,
-        at the start or later, when the calls have gathered as much as the server has
-        memory for: a watch remembers the names of all files).
+        at the start or later, when the sandbox has reached its limit of processes or
+        memory, or the calls have gathered as much as the server has memory for: a
+        watch remembers the names of all files).
         """
 
 def add_FileServiceServicer_to_server(servicer: FileServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -211,8 +211,9 @@ class WorkspaceServiceStub:
     Errors: as CreateWorkspace; INVALID_ARGUMENT (INVALID_ARGUMENT for messages
     out of order, ARCHIVE_REJECTED); FAILED_PRECONDITION (WORKSPACE_IN_USE with
     replace while a sandbox uses it, or when its claim is ReadWriteOncePod and
-    a pod has it; FILE_KIND without replace when an entry would replace
-    something of another kind or go through a link); PERMISSION_DENIED
+    a pod has it; without replace: FILE_KIND when an entry would replace
+    something of another kind or go through a link, UNSUPPORTED when more than
+    100 levels of directories would be merged); PERMISSION_DENIED
     (FILE_PERMISSION) when a sandbox has closed a directory to its own user and
     the server is not root; RESOURCE_EXHAUSTED (MESSAGE_TOO_LARGE for one
     chunk; NO_SPACE, also beyond the quota; TENANT_QUOTA; TOO_MANY_OPERATIONS
@@ -403,8 +404,9 @@ class WorkspaceServiceAsyncStub(WorkspaceServiceStub):
     Errors: as CreateWorkspace; INVALID_ARGUMENT (INVALID_ARGUMENT for messages
     out of order, ARCHIVE_REJECTED); FAILED_PRECONDITION (WORKSPACE_IN_USE with
     replace while a sandbox uses it, or when its claim is ReadWriteOncePod and
-    a pod has it; FILE_KIND without replace when an entry would replace
-    something of another kind or go through a link); PERMISSION_DENIED
+    a pod has it; without replace: FILE_KIND when an entry would replace
+    something of another kind or go through a link, UNSUPPORTED when more than
+    100 levels of directories would be merged); PERMISSION_DENIED
     (FILE_PERMISSION) when a sandbox has closed a directory to its own user and
     the server is not root; RESOURCE_EXHAUSTED (MESSAGE_TOO_LARGE for one
     chunk; NO_SPACE, also beyond the quota; TENANT_QUOTA; TOO_MANY_OPERATIONS
@@ -670,8 +672,9 @@ class WorkspaceServiceServicer(metaclass=_abc_1.ABCMeta):
         Errors: as CreateWorkspace; INVALID_ARGUMENT (INVALID_ARGUMENT for messages
         out of order, ARCHIVE_REJECTED); FAILED_PRECONDITION (WORKSPACE_IN_USE with
         replace while a sandbox uses it, or when its claim is ReadWriteOncePod and
-        a pod has it; FILE_KIND without replace when an entry would replace
-        something of another kind or go through a link); PERMISSION_DENIED
+        a pod has it; without replace: FILE_KIND when an entry would replace
+        something of another kind or go through a link, UNSUPPORTED when more than
+        100 levels of directories would be merged); PERMISSION_DENIED
         (FILE_PERMISSION) when a sandbox has closed a directory to its own user and
         the server is not root; RESOURCE_EXHAUSTED (MESSAGE_TOO_LARGE for one
         chunk; NO_SPACE, also beyond the quota; TENANT_QUOTA; TOO_MANY_OPERATIONS

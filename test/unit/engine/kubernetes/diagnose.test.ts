@@ -3,8 +3,8 @@ import { json } from "node:stream/consumers";
 import type { V1Pod } from "@kubernetes/client-node";
 import { expect, onTestFinished, test, vi } from "vitest";
 import type { Finding } from "../../../../src/base/diagnosis.ts";
-import { diagnoseKubernetes } from "../../../../src/engine/kubernetes/diagnose.ts";
-import { serveApi, writeKubeconfig } from "../../../support/kubernetes-api.ts";
+import { diagnoseKubernetes, removeLeftovers } from "../../../../src/engine/kubernetes/diagnose.ts";
+import { openApi, serveApi, writeKubeconfig } from "../../../support/kubernetes-api.ts";
 import { MemoryLog } from "../../../support/memory-log.ts";
 
 async function diagnose(cluster: string, options: { readonly pullTimeoutMs?: number } = {}) {
@@ -67,4 +67,24 @@ test("a probe pod that does not start in time is reported with the cause, and re
     found: "The sandbox did not start: it was not ready within 1 s: ContainerCreating: the node is slow",
   });
   expect(pods.size).toBe(0);
+});
+
+test("what a killed doctor left behind is removed, and nothing of a service that is called like one", async () => {
+  const policyOf = (instance: string, creationTimestamp: string) => ({
+    metadata: { name: `of-${instance}`, labels: { "berth.dev/instance": instance }, creationTimestamp },
+  });
+  const items = [
+    policyOf("doctor-00000001", "2026-01-01T12:00:00Z"),
+    policyOf("doctor-00000002", "2026-01-01T11:00:00Z"),
+    policyOf("doctor-00000003", "2026-01-01T11:59:00Z"),
+    policyOf("doctor-kit", "2026-01-01T11:00:00Z"),
+    policyOf("berth", "2026-01-01T11:00:00Z"),
+  ];
+  const removed: string[] = [];
+  const cluster = await serveApi(({ method, url = "" }, response) => {
+    if (method === "DELETE") removed.push(url.slice(url.lastIndexOf("/") + 1));
+    response.end(JSON.stringify({ items: url.includes("networkpolicies") ? items : [] }));
+  });
+  await removeLeftovers(await openApi(cluster), "doctor-00000001");
+  expect(removed).toEqual(["of-doctor-00000002"]);
 });
