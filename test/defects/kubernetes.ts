@@ -24,7 +24,8 @@ export const KUBERNETES_DEFECTS: readonly Defect[] = [
     changes: [{ file: "src/engine/kubernetes/scripts.ts", from: "[ ! -x /usr/bin/env ] ||", to: "true ||" }],
     test: {
       file: "test/integration/engine/kubernetes/spawn-script.test.ts",
-      title: "in dash, variables that a shell would change reach a process whose PATH has no programs",
+      title: "in %s, variables that a shell would change reach a process whose PATH has no programs",
+      row: "dash",
     },
   },
   {
