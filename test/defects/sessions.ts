@@ -1045,6 +1045,62 @@ export const SESSION_DEFECTS: readonly Defect[] = [
     },
   },
   {
+    name: "a list that a sandbox answers with is checked to its end, whatever is wrong with it",
+    changes: [
+      {
+        file: "src/sessions/types/common.ts",
+        from: "return z.custom<z.input<S>[]>((given) => list.validate(given));",
+        to: "return list as unknown as z.ZodType<z.input<S>[]>;",
+      },
+    ],
+    test: {
+      file: "test/unit/sessions/types/list-of.test.ts",
+      title: "a list is checked up to its first wrong item, however many follow",
+    },
+  },
+  {
+    name: "a forged interpreter's answer with lists of another form holds up the service",
+    changes: [
+      {
+        file: "src/sessions/types/python/type.ts",
+        from: "pids: listOf(z.number())",
+        to: "pids: z.array(z.number())",
+      },
+    ],
+    test: {
+      file: "test/unit/sessions/types/python/language.test.ts",
+      title: "a forged answer whose lists have another form takes hardly longer than a real one",
+    },
+  },
+  {
+    name: "a forged list of an element's boxes is checked to its end",
+    changes: [
+      {
+        file: "src/sessions/types/browser/elements.ts",
+        from: ".length(8, { abort: true })",
+        to: ".length(8)",
+      },
+    ],
+    test: {
+      file: "test/unit/sessions/types/browser/frames.test.ts",
+      title: "a forged list of an element's boxes takes no longer than a real one with as many values",
+    },
+  },
+  {
+    name: "only those of a page's frames count that have the form of one",
+    changes: [
+      {
+        file: "src/sessions/types/browser/tab.ts",
+        from: "if (looked++ >= MAX_FRAMES) return;",
+        to: "if (found.length >= MAX_FRAMES) return;",
+      },
+    ],
+    test: {
+      file: "test/unit/sessions/types/browser/frames.test.ts",
+      title: "frames of another form are left out, and count towards the limit",
+    },
+  },
+  {
     name: "a long name in a tree is compared again and again",
     changes: [
       {

@@ -1,4 +1,5 @@
 import { z } from "zod";
+import { listOf } from "../common.ts";
 import type { BrowserUse } from "./browser.ts";
 import { DevToolsError } from "./devtools.ts";
 import { ToolFailure } from "./failure.ts";
@@ -86,7 +87,7 @@ export async function reload({ tab, signal }: BrowserUse, state: LoadState): Pro
 }
 
 export async function goBy({ tab, signal }: BrowserUse, steps: 1 | -1, state: LoadState): Promise<void> {
-  const answer = z.object({ currentIndex: z.number(), entries: z.array(z.object({ id: z.number() })) });
+  const answer = z.object({ currentIndex: z.number(), entries: listOf(z.object({ id: z.number() })) });
   const ask = () => tab.send("Page.getNavigationHistory", {}, answer, signal);
   const { currentIndex, entries } = await whileChanging(tab, ask, signal);
   const entry = entries[currentIndex + steps];

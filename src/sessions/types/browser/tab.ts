@@ -309,11 +309,13 @@ export class Tab {
   /** The documents in the tab, the page itself first, without those of processes that hang. */
   async frames(signal: AbortSignal): Promise<Frame[]> {
     const found: Frame[] = [];
+    // Counts also those of another form.
+    let looked = 0;
     const add = (session: string, { frame, childFrames }: z.output<typeof frameTree>): void => {
       const { id: frameId, parentId, loaderId, url } = frame;
       found.push({ session, frameId, parentId, loaderId, url });
       for (const given of childFrames) {
-        if (found.length >= MAX_FRAMES) return;
+        if (looked++ >= MAX_FRAMES) return;
         const child = frameTree.safeParse(given);
         if (child.success) add(session, child.data);
       }
@@ -324,7 +326,7 @@ export class Tab {
         const ask = (until: AbortSignal) => this.send("Page.getFrameTree", {}, answer, until, session);
         // A frame may go away at any time; the page itself must answer.
         const tree = await (session === this.session ? ask(signal) : this.askFrame(session, ask, signal));
-        if (tree !== undefined && found.length < MAX_FRAMES) add(session, tree.frameTree);
+        if (tree !== undefined && looked++ < MAX_FRAMES) add(session, tree.frameTree);
       }),
     );
     return found.sort((a, b) => Number(a.session !== this.session) - Number(b.session !== this.session));
