@@ -617,6 +617,20 @@ export const SESSION_DEFECTS: readonly Defect[] = [
     },
   },
   {
+    name: "a backend of the warm pool that fails to adapt fails the session",
+    changes: [
+      {
+        file: "src/sessions/create.ts",
+        from: "if (await type.adopt?.(prestarted, host, config, signal).catch(() => false)) return prestarted;",
+        to: "if (await type.adopt?.(prestarted, host, config, signal)) return prestarted;",
+      },
+    ],
+    test: {
+      file: "test/unit/sessions/adopt.test.ts",
+      title: "a backend of the warm pool that takes too long to adapt is replaced",
+    },
+  },
+  {
     name: "what an adopted desktop keeps back counts for the warm pool",
     changes: [
       {
