@@ -181,6 +181,34 @@ export const SESSION_DEFECTS: readonly Defect[] = [
     },
   },
   {
+    name: "reload waits for a page that the server does not send",
+    changes: [
+      {
+        file: "src/sessions/types/browser/navigation.ts",
+        from: 'progress() === "stays" || (tab.loaderId',
+        to: "(tab.loaderId",
+      },
+    ],
+    test: {
+      file: "test/integration/sessions/browser.test.ts",
+      title: "is not loaded again if the server then sends nothing",
+    },
+  },
+  {
+    name: "back does not wait for the page",
+    changes: [
+      {
+        file: "src/sessions/types/browser/navigation.ts",
+        from: 'now === "none" && (await isAt',
+        to: "(await isAt",
+      },
+    ],
+    test: {
+      file: "test/integration/sessions/browser.test.ts",
+      title: "is complete when it is gone back to, however late the server answers",
+    },
+  },
+  {
     name: "an action on the page about an earlier error fails",
     changes: [
       {

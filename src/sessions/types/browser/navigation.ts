@@ -59,9 +59,10 @@ export async function goTo(
   }, signal);
 }
 
+const NO_PAGE = "The server sent no page, as with the status 204 or a download, or the page was stopped.";
 /** Errors for servers that answered, and what they mean. */
 const REPLIES: Readonly<Record<string, string>> = {
-  "net::ERR_ABORTED": "The server sent no page, as with the status 204, or the page was stopped.",
+  "net::ERR_ABORTED": NO_PAGE,
   "net::ERR_HTTP_RESPONSE_CODE_FAILURE": "The server answered with an error status and no page.",
   "net::ERR_INVALID_AUTH_CREDENTIALS":
     "The server asks for a name and a password. Put them into the URL: http://name:password@host/.",
@@ -82,8 +83,10 @@ function problemOf(url: string, errorText: string, hasNetwork: boolean): string 
 /** Reloads the page. */
 export async function reload({ tab, signal }: BrowserUse, state: LoadState): Promise<void> {
   const before = tab.loaderId;
+  const progress = tab.follow();
   await tab.send("Page.reload", {}, z.unknown(), signal);
-  await tab.until(() => tab.loaderId !== before && tab.has(state), signal);
+  await tab.until(() => progress() === "stays" || (tab.loaderId !== before && tab.has(state)), signal);
+  if (progress() === "stays") throw new ToolFailure(`The page was not loaded again. ${NO_PAGE}`);
 }
 
 export async function goBy({ tab, signal }: BrowserUse, steps: 1 | -1, state: LoadState): Promise<void> {
@@ -93,11 +96,14 @@ export async function goBy({ tab, signal }: BrowserUse, steps: 1 | -1, state: Lo
   const entry = entries[currentIndex + steps];
   if (entry === undefined)
     throw new ToolFailure(`There is no page to go ${steps < 0 ? "back" : "forward"} to.`);
-  const before = tab.loaderId;
+  const progress = tab.follow();
   await tab.send("Page.navigateToHistoryEntry", { entryId: entry.id }, z.unknown(), signal);
-  // Moving within the same document loads nothing: only the history shows it.
-  while (tab.loaderId === before && !(await isAt(tab, currentIndex + steps, signal)))
+  for (let now = progress(); now !== "moved"; now = progress()) {
+    if (now === "stays") throw new ToolFailure(`The page was not loaded. ${NO_PAGE}`);
+    // Only the history shows that a frame in the page has moved. While the page itself loads, the history is ahead of it.
+    if (now === "none" && (await isAt(tab, currentIndex + steps, signal))) break;
     await tab.changes(50, signal);
+  }
   await tab.until(() => tab.has(state), signal);
 }
 
