@@ -134,8 +134,8 @@ export const SESSION_DEFECTS: readonly Defect[] = [
     changes: [
       {
         file: "src/sessions/types/browser/download.ts",
-        from: "      await files.remove(removal",
-        to: "      if (first === undefined) await files.remove(removal",
+        from: "await files.remove(removal",
+        to: "if (first === undefined) await files.remove(removal",
       },
     ],
     test: {
@@ -206,6 +206,20 @@ export const SESSION_DEFECTS: readonly Defect[] = [
     test: {
       file: "test/integration/sessions/browser.test.ts",
       title: "is complete when it is gone back to, however late the server answers",
+    },
+  },
+  {
+    name: "the directories above a download are made by the browser, for itself alone",
+    changes: [
+      {
+        file: "src/sessions/types/browser/download.ts",
+        from: "await files.makeDirectory(make, signal);",
+        to: "void make;",
+      },
+    ],
+    test: {
+      file: "test/integration/sessions/browser.test.ts",
+      title: "a download is stored in the sandbox, from a URL or from a click, and nothing else is",
     },
   },
   {

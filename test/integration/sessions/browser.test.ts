@@ -576,6 +576,7 @@ server.serve_forever()`;
     const report = await browser.ok("download", { selector: "a", directory: "got" });
     expect(report).toMatchObject({ path: expect.stringMatching(/\/got\/report\.csv$/), size: 3 });
     expect((await shell(`cat '${report.path}'`)).stdout).toBe("1,2");
+    expect((await shell("stat -c '%a %n' got got/*")).stdout).toBe("755 got\n644 got/report.csv\n");
     await browser.ok("click", { selector: "a" });
     await browser.ok("click", { selector: "a" });
     expect((await shell("find / -name 'report*.csv*' -not -path '/proc/*' 2>/dev/null | wc -l")).stdout).toBe(
@@ -603,6 +604,13 @@ server.serve_forever()`;
       "main.tar.gz: mine",
       "東京 😀.csv: four",
     ]);
+  });
+
+  it("a directory that cannot be made for a download is named", async () => {
+    await shell("touch /tmp/plain");
+    const asked = { url: "data:text/plain,hello", directory: "/tmp/plain/new" };
+    const { code, message } = await browser.call("download", asked);
+    expect({ code, message }).toEqual({ code: 4001, message: expect.stringContaining("/tmp/plain/new") });
   });
 
   it("a download that never begins says so at its timeout", async () => {
