@@ -223,6 +223,34 @@ export const SESSION_DEFECTS: readonly Defect[] = [
     },
   },
   {
+    name: "what a frame in another tab downloads is taken for what a click downloads",
+    changes: [
+      {
+        file: "src/sessions/types/browser/download.ts",
+        from: " && event.guid !== foreign",
+        to: "",
+      },
+    ],
+    test: {
+      file: "test/integration/sessions/browser.test.ts",
+      title: "what frames in other tabs download is not taken for what a click downloads",
+    },
+  },
+  {
+    name: "what a frame of another process in another tab downloads is taken for what a click downloads",
+    changes: [
+      {
+        file: "src/sessions/types/browser/download.ts",
+        from: "tab.roots.map(",
+        to: "[tab.root].map(",
+      },
+    ],
+    test: {
+      file: "test/integration/sessions/browser.test.ts",
+      title: "what frames in other tabs download is not taken for what a click downloads",
+    },
+  },
+  {
     name: "an action on the page about an earlier error fails",
     changes: [
       {
@@ -564,8 +592,8 @@ export const SESSION_DEFECTS: readonly Defect[] = [
     changes: [
       {
         file: "src/sessions/types/browser/download.ts",
-        from: "if (isWanted(event.frameId)) first",
-        to: "first",
+        from: "isWanted(event.frameId) && ",
+        to: "",
       },
     ],
     test: {

@@ -613,6 +613,27 @@ server.serve_forever()`;
     expect({ code, message }).toEqual({ code: 4001, message: expect.stringContaining("/tmp/plain/new") });
   });
 
+  it("what frames in other tabs download is not taken for what a click downloads", async () => {
+    const script = `<script>
+      const link = document.createElement("a");
+      link.download = "other"; link.href = "data:application/octet-stream,other";
+      setInterval(() => link.click(), 20);
+    </script>`;
+    const inner = script.replaceAll('"', "&quot;");
+    const near = `<iframe srcdoc="${inner}"></iframe>`;
+    const far = `<iframe sandbox="allow-scripts allow-downloads" src="data:text/html,${inner}"></iframe>`;
+    for (const frame of [near, far]) {
+      await browser.show(`<body>${frame}`);
+      await browser.ok("tabs", { action: "new" });
+      await browser.show("<button>Get</button>");
+      expect(await browser.call("download", { selector: "button", timeout: 2 })).toMatchObject({
+        code: 5006,
+        message: expect.stringContaining("No download had started"),
+      });
+      await browser.ok("tabs", { action: "close" });
+    }
+  });
+
   it("a download that never begins says so at its timeout", async () => {
     await browser.show("<button>Get</button>");
     expect(await browser.call("download", { selector: "button", timeout: 2 })).toMatchObject({

@@ -70,12 +70,18 @@ export async function download(
   });
   const inSandbox = { sandbox: browser.place.name, user: undefined };
   const ended = Promise.withResolvers<z.output<typeof progress>>();
-  const others = new Set(tabs.all.flatMap((tab) => (tab === use.tab ? [] : tab.targetId)));
   // Pages in other tabs may start downloads of their own at the same moment.
-  let isWanted = (frameId: string): boolean => what.url === undefined && !others.has(frameId);
+  const others = tabs.all.filter((tab) => tab !== use.tab);
+  const outside = new Set(others.flatMap((tab) => tab.roots.map(({ frameId }) => frameId)));
+  let isWanted = (frameId: string): boolean => what.url === undefined && !outside.has(frameId);
   let first: z.output<typeof willBegin> | undefined;
+  let foreign: string | undefined;
+  // A tab announces the downloads of all frames in its page's process, each just before the browser does.
+  devtools.on("Page.downloadWillBegin", willBegin, ({ guid }, session) => {
+    if (others.some((tab) => tab.session === session)) foreign = guid;
+  });
   devtools.on("Browser.downloadWillBegin", willBegin, (event) => {
-    if (isWanted(event.frameId)) first ??= event;
+    if (isWanted(event.frameId) && event.guid !== foreign) first ??= event;
     if (event.guid !== first?.guid) devtools.notify("Browser.cancelDownload", { guid: event.guid });
   });
   devtools.on("Browser.downloadProgress", progress, (event) => {
@@ -123,6 +129,7 @@ export async function download(
     }
     const removal = { ...inSandbox, path: fileAt(own), recursive: true, allowMissing: true };
     await files.remove(removal, late).catch(() => {});
+    devtools.off("Page.downloadWillBegin");
     devtools.off("Browser.downloadWillBegin");
     devtools.off("Browser.downloadProgress");
   }
