@@ -1,3 +1,4 @@
+import { dirname } from "node:path/posix";
 import { beforeAll, describe, expect, test } from "vitest";
 import { useApp } from "../../support/app.ts";
 import { BrowserClient } from "../../support/browser.ts";
@@ -576,7 +577,7 @@ server.serve_forever()`;
     const report = await browser.ok("download", { selector: "a", directory: "got" });
     expect(report).toMatchObject({ path: expect.stringMatching(/\/got\/report\.csv$/), size: 3 });
     expect((await shell(`cat '${report.path}'`)).stdout).toBe("1,2");
-    expect((await shell("stat -c '%a %n' got got/*")).stdout).toBe("755 got\n644 got/report.csv\n");
+    expect((await shell(`stat -c %a '${dirname(report.path)}' '${report.path}'`)).stdout).toBe("755\n644\n");
     await browser.ok("click", { selector: "a" });
     await browser.ok("click", { selector: "a" });
     expect((await shell("find / -name 'report*.csv*' -not -path '/proc/*' 2>/dev/null | wc -l")).stdout).toBe(
