@@ -185,8 +185,8 @@ export const SESSION_DEFECTS: readonly Defect[] = [
     changes: [
       {
         file: "src/sessions/types/browser/navigation.ts",
-        from: 'progress() === "stays" || (tab.loaderId',
-        to: "(tab.loaderId",
+        from: 'progress() === "stays" && (await isAtRest',
+        to: "false && (await isAtRest",
       },
     ],
     test: {
@@ -195,11 +195,25 @@ export const SESSION_DEFECTS: readonly Defect[] = [
     },
   },
   {
+    name: "reload fails on a page that navigates itself at the same time",
+    changes: [
+      {
+        file: "src/sessions/types/browser/navigation.ts",
+        from: '(await isAtRest(tab, signal)) && progress() === "stays"',
+        to: "true",
+      },
+    ],
+    test: {
+      file: "test/unit/sessions/types/browser/navigation.test.ts",
+      title: "a page that stops to load just before it shows another document was reloaded",
+    },
+  },
+  {
     name: "back does not wait for the page",
     changes: [
       {
         file: "src/sessions/types/browser/navigation.ts",
-        from: 'now === "none" && (await isAt',
+        from: 'progress() === "none" && (await isAt',
         to: "(await isAt",
       },
     ],

@@ -4,7 +4,7 @@ import type { BrowserUse } from "./browser.ts";
 import { DevToolsError } from "./devtools.ts";
 import { ToolFailure } from "./failure.ts";
 import { ABOUT } from "./page-scripts.ts";
-import { browserId, type LoadState, type Tab } from "./tab.ts";
+import { browserId, type LoadState, type Progress, type Tab } from "./tab.ts";
 import { shownUrl } from "./urls.ts";
 
 /** The states to wait for, and the browser's names for them. */
@@ -85,8 +85,8 @@ export async function reload({ tab, signal }: BrowserUse, state: LoadState): Pro
   const before = tab.loaderId;
   const progress = tab.follow();
   await tab.send("Page.reload", {}, z.unknown(), signal);
-  await tab.until(() => progress() === "stays" || (tab.loaderId !== before && tab.has(state)), signal);
-  if (progress() === "stays") throw new ToolFailure(`The page was not loaded again. ${NO_PAGE}`);
+  await moved(tab, progress, async () => tab.loaderId !== before, signal);
+  await tab.until(() => tab.has(state), signal);
 }
 
 export async function goBy({ tab, signal }: BrowserUse, steps: 1 | -1, state: LoadState): Promise<void> {
@@ -98,13 +98,37 @@ export async function goBy({ tab, signal }: BrowserUse, steps: 1 | -1, state: Lo
     throw new ToolFailure(`There is no page to go ${steps < 0 ? "back" : "forward"} to.`);
   const progress = tab.follow();
   await tab.send("Page.navigateToHistoryEntry", { entryId: entry.id }, z.unknown(), signal);
-  for (let now = progress(); now !== "moved"; now = progress()) {
-    if (now === "stays") throw new ToolFailure(`The page was not loaded. ${NO_PAGE}`);
-    // Only the history shows that a frame in the page has moved. While the page itself loads, the history is ahead of it.
-    if (now === "none" && (await isAt(tab, currentIndex + steps, signal))) break;
+  // Only the history shows that a frame in the page has moved. While the page itself loads, the history is ahead of it.
+  const hasMoved = async (): Promise<boolean> =>
+    progress() === "moved" || (progress() === "none" && (await isAt(tab, currentIndex + steps, signal)));
+  await moved(tab, progress, hasMoved, signal);
+  await tab.until(() => tab.has(state), signal);
+}
+
+/** Waits until a navigation has moved the page. @throws ToolFailure if it does not, because there is no page to show */
+async function moved(
+  tab: Tab,
+  progress: () => Progress,
+  hasMoved: () => Promise<boolean>,
+  signal: AbortSignal,
+): Promise<void> {
+  while (!(await hasMoved())) {
+    // The page's own scripts may navigate it too: then it may stop to load one document just before it shows another.
+    if (progress() === "stays" && (await isAtRest(tab, signal)) && progress() === "stays")
+      throw new ToolFailure(`The page was not loaded. ${NO_PAGE}`);
     await tab.changes(50, signal);
   }
-  await tab.until(() => tab.has(state), signal);
+}
+
+/** Whether a page answers. The browser holds back requests to a page that it is about to replace. */
+async function isAtRest(tab: Tab, signal: AbortSignal): Promise<boolean> {
+  try {
+    await tab.page(signal);
+    return true;
+  } catch (error) {
+    if (error instanceof DevToolsError) return false;
+    throw error;
+  }
 }
 
 /** Whether the tab is at an entry of its history. False while it changes documents. */

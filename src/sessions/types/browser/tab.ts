@@ -38,7 +38,7 @@ export type LoadState = "DOMContentLoaded" | "load" | "networkIdle";
  * How far a navigation is: nothing shows, as when only a frame in the page navigates; the page loads something; it has
  * moved, to another document or within its own; or it has loaded nothing and stays, as after an answer of the status 204.
  */
-type Progress = "none" | "loads" | "moved" | "stays";
+export type Progress = "none" | "loads" | "moved" | "stays";
 
 const MAX_FRAMES = 200;
 const MAX_EARLIER = 20;
