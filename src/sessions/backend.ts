@@ -48,7 +48,7 @@ export interface SessionType {
    * Makes a backend of {@link prestart} that of a session.
    * @param config as parsed by {@link config}.
    * @returns false if the config asks for something that can no longer change. The caller then cleans this backend up
-   *   and initializes another one.
+   *   and initializes another one, as it does if this fails.
    */
   adopt?(
     prestarted: SessionBackend,

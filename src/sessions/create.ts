@@ -182,7 +182,7 @@ function withImageHint(error: unknown, { name, sandbox }: SessionType): unknown 
   );
 }
 
-/** Adopts a prestarted backend. If it does not fit, cleans it up and returns undefined. */
+/** Adopts a prestarted backend. If it does not fit, or fails, cleans it up and returns undefined. */
 async function adoptOrCleanUp(
   type: SessionType,
   prestarted: SessionBackend | undefined,
@@ -191,12 +191,9 @@ async function adoptOrCleanUp(
   signal: AbortSignal,
 ): Promise<SessionBackend | undefined> {
   if (prestarted === undefined) return undefined;
-  const adopted = await type.adopt?.(prestarted, host, config, signal).catch(async (error: unknown) => {
-    await prestarted.cleanup(false);
-    throw error;
-  });
-  if (adopted) return prestarted;
+  if (await type.adopt?.(prestarted, host, config, signal).catch(() => false)) return prestarted;
   await prestarted.cleanup(false);
+  throwIfAborted(signal);
   return undefined;
 }
 

@@ -134,8 +134,8 @@ export const SESSION_DEFECTS: readonly Defect[] = [
     changes: [
       {
         file: "src/sessions/types/browser/download.ts",
-        from: "      await files.remove(removal",
-        to: "      if (first === undefined) await files.remove(removal",
+        from: "await files.remove(removal",
+        to: "if (first === undefined) await files.remove(removal",
       },
     ],
     test: {
@@ -178,6 +178,90 @@ export const SESSION_DEFECTS: readonly Defect[] = [
     test: {
       file: "test/integration/sessions/files.test.ts",
       title: "grep of a pipe finds nothing, and does not wait for a writer",
+    },
+  },
+  {
+    name: "reload waits for a page that the server does not send",
+    changes: [
+      {
+        file: "src/sessions/types/browser/navigation.ts",
+        from: 'progress() === "stays" && (await isAtRest',
+        to: "false && (await isAtRest",
+      },
+    ],
+    test: {
+      file: "test/integration/sessions/browser.test.ts",
+      title: "is not loaded again if the server then sends nothing",
+    },
+  },
+  {
+    name: "reload fails on a page that navigates itself at the same time",
+    changes: [
+      {
+        file: "src/sessions/types/browser/navigation.ts",
+        from: '(await isAtRest(tab, signal)) && progress() === "stays"',
+        to: "true",
+      },
+    ],
+    test: {
+      file: "test/unit/sessions/types/browser/navigation.test.ts",
+      title: "a page that stops to load just before it shows another document was reloaded",
+    },
+  },
+  {
+    name: "back does not wait for the page",
+    changes: [
+      {
+        file: "src/sessions/types/browser/navigation.ts",
+        from: 'progress() === "none" && (await isAt',
+        to: "(await isAt",
+      },
+    ],
+    test: {
+      file: "test/integration/sessions/browser.test.ts",
+      title: "is complete when it is gone back to, however late the server answers",
+    },
+  },
+  {
+    name: "the directories above a download are made by the browser, for itself alone",
+    changes: [
+      {
+        file: "src/sessions/types/browser/download.ts",
+        from: "await files.makeDirectory(make, signal);",
+        to: "void make;",
+      },
+    ],
+    test: {
+      file: "test/integration/sessions/browser.test.ts",
+      title: "a download is stored in the sandbox, from a URL or from a click, and nothing else is",
+    },
+  },
+  {
+    name: "what a frame in another tab downloads is taken for what a click downloads",
+    changes: [
+      {
+        file: "src/sessions/types/browser/download.ts",
+        from: " && event.guid !== foreign",
+        to: "",
+      },
+    ],
+    test: {
+      file: "test/integration/sessions/browser.test.ts",
+      title: "what frames in other tabs download is not taken for what a click downloads",
+    },
+  },
+  {
+    name: "what a frame of another process in another tab downloads is taken for what a click downloads",
+    changes: [
+      {
+        file: "src/sessions/types/browser/download.ts",
+        from: "tab.roots.map(",
+        to: "[tab.root].map(",
+      },
+    ],
+    test: {
+      file: "test/integration/sessions/browser.test.ts",
+      title: "what frames in other tabs download is not taken for what a click downloads",
     },
   },
   {
@@ -522,8 +606,8 @@ export const SESSION_DEFECTS: readonly Defect[] = [
     changes: [
       {
         file: "src/sessions/types/browser/download.ts",
-        from: "if (isWanted(event.frameId)) first",
-        to: "first",
+        from: "isWanted(event.frameId) && ",
+        to: "",
       },
     ],
     test: {
@@ -614,6 +698,20 @@ export const SESSION_DEFECTS: readonly Defect[] = [
       file: "test/unit/sessions/vm-desktop.test.ts",
       title:
         "a desktop that keeps back the end of an answer is ended when there is no room for other answers",
+    },
+  },
+  {
+    name: "a backend of the warm pool that fails to adapt fails the session",
+    changes: [
+      {
+        file: "src/sessions/create.ts",
+        from: "if (await type.adopt?.(prestarted, host, config, signal).catch(() => false)) return prestarted;",
+        to: "if (await type.adopt?.(prestarted, host, config, signal)) return prestarted;",
+      },
+    ],
+    test: {
+      file: "test/unit/sessions/adopt.test.ts",
+      title: "a backend of the warm pool that takes too long to adapt is replaced",
     },
   },
   {
@@ -1042,6 +1140,62 @@ export const SESSION_DEFECTS: readonly Defect[] = [
     test: {
       file: "test/unit/sessions/types/browser/tabs.test.ts",
       title: "a browser whose ids are long is refused",
+    },
+  },
+  {
+    name: "a list that a sandbox answers with is checked to its end, whatever is wrong with it",
+    changes: [
+      {
+        file: "src/sessions/types/common.ts",
+        from: "return z.custom<z.input<S>[]>((given) => list.validate(given));",
+        to: "return list as unknown as z.ZodType<z.input<S>[]>;",
+      },
+    ],
+    test: {
+      file: "test/unit/sessions/types/list-of.test.ts",
+      title: "a list is checked up to its first wrong item, however many follow",
+    },
+  },
+  {
+    name: "a forged interpreter's answer with lists of another form holds up the service",
+    changes: [
+      {
+        file: "src/sessions/types/python/type.ts",
+        from: "pids: listOf(z.number())",
+        to: "pids: z.array(z.number())",
+      },
+    ],
+    test: {
+      file: "test/unit/sessions/types/python/language.test.ts",
+      title: "a forged answer whose lists have another form takes hardly longer than a real one",
+    },
+  },
+  {
+    name: "a forged list of an element's boxes is checked to its end",
+    changes: [
+      {
+        file: "src/sessions/types/browser/elements.ts",
+        from: ".length(8, { abort: true })",
+        to: ".length(8)",
+      },
+    ],
+    test: {
+      file: "test/unit/sessions/types/browser/frames.test.ts",
+      title: "a forged list of an element's boxes takes no longer than a real one with as many values",
+    },
+  },
+  {
+    name: "only those of a page's frames count that have the form of one",
+    changes: [
+      {
+        file: "src/sessions/types/browser/tab.ts",
+        from: "if (looked++ >= MAX_FRAMES) return;",
+        to: "if (found.length >= MAX_FRAMES) return;",
+      },
+    ],
+    test: {
+      file: "test/unit/sessions/types/browser/frames.test.ts",
+      title: "frames of another form are left out, and count towards the limit",
     },
   },
   {

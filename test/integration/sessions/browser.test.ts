@@ -1,3 +1,4 @@
+import { dirname } from "node:path/posix";
 import { beforeAll, describe, expect, test } from "vitest";
 import { useApp } from "../../support/app.ts";
 import { BrowserClient } from "../../support/browser.ts";
@@ -576,6 +577,7 @@ server.serve_forever()`;
     const report = await browser.ok("download", { selector: "a", directory: "got" });
     expect(report).toMatchObject({ path: expect.stringMatching(/\/got\/report\.csv$/), size: 3 });
     expect((await shell(`cat '${report.path}'`)).stdout).toBe("1,2");
+    expect((await shell(`stat -c %a '${dirname(report.path)}' '${report.path}'`)).stdout).toBe("755\n644\n");
     await browser.ok("click", { selector: "a" });
     await browser.ok("click", { selector: "a" });
     expect((await shell("find / -name 'report*.csv*' -not -path '/proc/*' 2>/dev/null | wc -l")).stdout).toBe(
@@ -603,6 +605,34 @@ server.serve_forever()`;
       "main.tar.gz: mine",
       "東京 😀.csv: four",
     ]);
+  });
+
+  it("a directory that cannot be made for a download is named", async () => {
+    await shell("touch /tmp/plain");
+    const asked = { url: "data:text/plain,hello", directory: "/tmp/plain/new" };
+    const { code, message } = await browser.call("download", asked);
+    expect({ code, message }).toEqual({ code: 4001, message: expect.stringContaining("/tmp/plain/new") });
+  });
+
+  it("what frames in other tabs download is not taken for what a click downloads", async () => {
+    const script = `<script>
+      const link = document.createElement("a");
+      link.download = "other"; link.href = "data:application/octet-stream,other";
+      setInterval(() => link.click(), 20);
+    </script>`;
+    const inner = script.replaceAll('"', "&quot;");
+    const near = `<iframe srcdoc="${inner}"></iframe>`;
+    const far = `<iframe sandbox="allow-scripts allow-downloads" src="data:text/html,${inner}"></iframe>`;
+    for (const frame of [near, far]) {
+      await browser.show(`<body>${frame}`);
+      await browser.ok("tabs", { action: "new" });
+      await browser.show("<button>Get</button>");
+      expect(await browser.call("download", { selector: "button", timeout: 2 })).toMatchObject({
+        code: 5006,
+        message: expect.stringContaining("No download had started"),
+      });
+      await browser.ok("tabs", { action: "close" });
+    }
   });
 
   it("a download that never begins says so at its timeout", async () => {
@@ -648,7 +678,10 @@ open("/tmp/pageless", "w").close()
 server.serve_forever()`;
     await shell(`python3 -c '${server}' >/dev/null 2>&1 & until [ -e /tmp/pageless ]; do sleep 0.02; done`);
     for (const [status, problem] of [
-      [204, "net::ERR_ABORTED. The server sent no page, as with the status 204, or the page was stopped."],
+      [
+        204,
+        "net::ERR_ABORTED. The server sent no page, as with the status 204 or a download, or the page was stopped.",
+      ],
       [500, "net::ERR_HTTP_RESPONSE_CODE_FAILURE. The server answered with an error status and no page."],
       [401, "net::ERR_INVALID_AUTH_CREDENTIALS. The server asks for a name and a password."],
     ] as const) {
@@ -656,6 +689,53 @@ server.serve_forever()`;
       expect({ code, message }).toEqual({ code: 4001, message: expect.stringContaining(problem) });
       expect(message).not.toContain("no network");
     }
+  });
+
+  describe("a page that its server sends only once", () => {
+    const url = (path: string) => `http://localhost:8132/${path}`;
+
+    beforeAll(async () => {
+      const server = `
+import http.server, time
+seen = set()
+class Changing(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        again = self.path in seen
+        seen.add(self.path)
+        if self.path == "/image" or again: time.sleep(0.5)
+        self.send_response(204 if again and self.path == "/nothing" else 200)
+        self.send_header("Cache-Control", "no-store")
+        if again and self.path == "/file": self.send_header("Content-Disposition", "attachment")
+        self.end_headers()
+        if again and self.path == "/nothing": return
+        self.wfile.write(b"<title>page</title><img src=/image><script>onload = () => document.title = 'loaded'</script>")
+    def log_message(self, *_): pass
+server = http.server.ThreadingHTTPServer(("127.0.0.1", 8132), Changing)
+open("/tmp/changing", "w").close()
+server.serve_forever()`;
+      await shell(
+        `echo ${Buffer.from(server).toString("base64")} | base64 -d >changing.py; python3 changing.py >/dev/null 2>&1 & until [ -e /tmp/changing ]; do sleep 0.02; done`,
+      );
+    });
+
+    for (const path of ["nothing", "file"]) {
+      it(`is not loaded again if the server then sends ${path}`, async () => {
+        const problem = expect.stringContaining(
+          "The server sent no page, as with the status 204 or a download",
+        );
+        await browser.ok("goto", { url: url(path) });
+        expect(await browser.call("reload", { timeout: 20 })).toMatchObject({ code: 4001, message: problem });
+        await browser.show("<title>here</title>");
+        expect(await browser.call("back", { timeout: 20 })).toMatchObject({ code: 4001, message: problem });
+        expect(await browser.evaluate("document.title")).toBe("here");
+      });
+    }
+
+    it("is complete when it is gone back to, however late the server answers", async () => {
+      await browser.ok("goto", { url: url("page") });
+      await browser.show("<title>here</title>");
+      expect(await browser.ok("back")).toMatchObject({ url: url("page"), title: "loaded" });
+    });
   });
 
   it("dialogs are answered at once, and the result reports them", async () => {

@@ -84,6 +84,8 @@ export class FakeType implements SessionType {
   });
   readonly sandbox = {};
   takesSecrets = false;
+  readonly prestart?: SessionType["prestart"];
+  readonly adopt?: SessionType["adopt"];
   /** Backends, in the order in which they were initialized. */
   readonly backends: FakeBackend[] = [];
   /** Runs of `wait`, in the order in which they started. */
@@ -257,6 +259,8 @@ export class SessionBench {
     const { sessions, quotas } = this;
     this.tools = new ToolRunner({ catalog, sessions, quotas, clock, logger: log });
     await manager.recover();
+    for (const { name: resourceType, sandbox: spec, prestart: prepare } of types)
+      if (prepare !== undefined) manager.keepPrepared({ resourceType, count: 1, spec, prepare });
     manager.start();
     state.start();
     await this.sessions.recover();

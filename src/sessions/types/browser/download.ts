@@ -50,7 +50,7 @@ const progress = z.object({
  */
 export async function download(
   browser: Pick<Browser, "devtools" | "tabs"> & { readonly place: Pick<SessionHost, "name"> },
-  files: Pick<FileManager, "move" | "remove">,
+  files: Pick<FileManager, "makeDirectory" | "move" | "remove">,
   use: BrowserUse,
   what: ElementName & { readonly url?: string | undefined },
   directory: string,
@@ -70,14 +70,18 @@ export async function download(
   });
   const inSandbox = { sandbox: browser.place.name, user: undefined };
   const ended = Promise.withResolvers<z.output<typeof progress>>();
-  const others = new Set(tabs.all.flatMap((tab) => (tab === use.tab ? [] : tab.targetId)));
   // Pages in other tabs may start downloads of their own at the same moment.
-  let isWanted = (frameId: string): boolean => what.url === undefined && !others.has(frameId);
-  let hasBegun = false;
+  const others = tabs.all.filter((tab) => tab !== use.tab);
+  const outside = new Set(others.flatMap((tab) => tab.roots.map(({ frameId }) => frameId)));
+  let isWanted = (frameId: string): boolean => what.url === undefined && !outside.has(frameId);
   let first: z.output<typeof willBegin> | undefined;
+  let foreign: string | undefined;
+  // A tab announces the downloads of all frames in its page's process, each just before the browser does.
+  devtools.on("Page.downloadWillBegin", willBegin, ({ guid }, session) => {
+    if (others.some((tab) => tab.session === session)) foreign = guid;
+  });
   devtools.on("Browser.downloadWillBegin", willBegin, (event) => {
-    hasBegun = true;
-    if (isWanted(event.frameId)) first ??= event;
+    if (isWanted(event.frameId) && event.guid !== foreign) first ??= event;
     if (event.guid !== first?.guid) devtools.notify("Browser.cancelDownload", { guid: event.guid });
   });
   devtools.on("Browser.downloadProgress", progress, (event) => {
@@ -90,6 +94,9 @@ export async function download(
   });
   ended.promise.catch(() => {});
   try {
+    // The browser would create the directories above it for itself alone.
+    const make = { ...inSandbox, path: fileAt(own), mode: 0o700, createParents: true };
+    await files.makeDirectory(make, signal);
     await devtools.send(behave("allowAndName"), signal);
     if (what.url === undefined) await click(use, what, { button: "left", count: 1, offset: undefined });
     else {
@@ -120,10 +127,9 @@ export async function download(
       const cancel = { method: "Browser.cancelDownload", params: { guid: first.guid }, answer };
       await devtools.send(cancel, late).catch(() => {});
     }
-    if (hasBegun) {
-      const removal = { ...inSandbox, path: fileAt(own), recursive: true, allowMissing: true };
-      await files.remove(removal, late).catch(() => {});
-    }
+    const removal = { ...inSandbox, path: fileAt(own), recursive: true, allowMissing: true };
+    await files.remove(removal, late).catch(() => {});
+    devtools.off("Page.downloadWillBegin");
     devtools.off("Browser.downloadWillBegin");
     devtools.off("Browser.downloadProgress");
   }

@@ -1,4 +1,5 @@
 import { z } from "zod";
+import { listOf } from "../common.ts";
 import type { Hold } from "../held-memory.ts";
 import { DevToolsError } from "./devtools.ts";
 import { ToolFailure } from "./failure.ts";
@@ -44,7 +45,9 @@ const REF_BYTES = 150;
 /** An element of at most this size in pixels is in view as a whole after it was scrolled into view. */
 const SMALL = 60;
 
-const quads = z.object({ quads: z.array(z.array(z.number()).length(8)) });
+/** Four points, each as x and y. Without `abort`, a list would be checked to its end if some are of another length. */
+const quad = z.array(z.number()).length(8, { abort: true });
+const quads = z.object({ quads: listOf(quad) });
 const frameOwner = z.object({ backendNodeId: z.number() });
 const done = z.unknown();
 
@@ -267,7 +270,7 @@ async function offsetOf(tab: Tab, session: string, signal: AbortSignal): Promise
   if (inner === undefined) return { x: 0, y: 0 };
   const { frameId, parent } = inner;
   const { backendNodeId } = await tab.send("DOM.getFrameOwner", { frameId }, frameOwner, signal, parent);
-  const answer = z.object({ model: z.object({ content: z.array(z.number()).length(8) }) });
+  const answer = z.object({ model: z.object({ content: quad }) });
   const { model } = await tab.send("DOM.getBoxModel", { backendNodeId }, answer, signal, parent);
   const [x = 0, y = 0] = model.content;
   const outer = await offsetOf(tab, parent, signal);

@@ -1,5 +1,6 @@
 import { z } from "zod";
 import { rest } from "../../../base/async.ts";
+import { listOf } from "../common.ts";
 import type { BrowserUse } from "./browser.ts";
 import { type ElementName, findElement, type Point, pointOf } from "./elements.ts";
 import { ToolFailure } from "./failure.ts";
@@ -153,7 +154,7 @@ export async function select(
   values: readonly string[],
 ): Promise<readonly string[]> {
   const element = await findElement(tab, references, name, signal);
-  const answer = z.union([z.object({ problem: z.string() }), z.object({ values: z.array(z.string()) })]);
+  const answer = z.union([z.object({ problem: z.string() }), z.object({ values: listOf(z.string()) })]);
   const chosen = await tab.callOn(element, SELECT, [values], answer, signal);
   if ("problem" in chosen) throw new ToolFailure(`The element ${chosen.problem.slice(0, 5_000)}.`);
   await settle(tab, signal);

@@ -1,9 +1,10 @@
 import { z } from "zod";
+import { listOf } from "../common.ts";
 import type { BrowserUse } from "./browser.ts";
 import { DevToolsError } from "./devtools.ts";
 import { ToolFailure } from "./failure.ts";
 import { ABOUT } from "./page-scripts.ts";
-import { browserId, type LoadState, type Tab } from "./tab.ts";
+import { browserId, type LoadState, type Progress, type Tab } from "./tab.ts";
 import { shownUrl } from "./urls.ts";
 
 /** The states to wait for, and the browser's names for them. */
@@ -58,9 +59,10 @@ export async function goTo(
   }, signal);
 }
 
+const NO_PAGE = "The server sent no page, as with the status 204 or a download, or the page was stopped.";
 /** Errors for servers that answered, and what they mean. */
 const REPLIES: Readonly<Record<string, string>> = {
-  "net::ERR_ABORTED": "The server sent no page, as with the status 204, or the page was stopped.",
+  "net::ERR_ABORTED": NO_PAGE,
   "net::ERR_HTTP_RESPONSE_CODE_FAILURE": "The server answered with an error status and no page.",
   "net::ERR_INVALID_AUTH_CREDENTIALS":
     "The server asks for a name and a password. Put them into the URL: http://name:password@host/.",
@@ -81,23 +83,52 @@ function problemOf(url: string, errorText: string, hasNetwork: boolean): string 
 /** Reloads the page. */
 export async function reload({ tab, signal }: BrowserUse, state: LoadState): Promise<void> {
   const before = tab.loaderId;
+  const progress = tab.follow();
   await tab.send("Page.reload", {}, z.unknown(), signal);
-  await tab.until(() => tab.loaderId !== before && tab.has(state), signal);
+  await moved(tab, progress, async () => tab.loaderId !== before, signal);
+  await tab.until(() => tab.has(state), signal);
 }
 
 export async function goBy({ tab, signal }: BrowserUse, steps: 1 | -1, state: LoadState): Promise<void> {
-  const answer = z.object({ currentIndex: z.number(), entries: z.array(z.object({ id: z.number() })) });
+  const answer = z.object({ currentIndex: z.number(), entries: listOf(z.object({ id: z.number() })) });
   const ask = () => tab.send("Page.getNavigationHistory", {}, answer, signal);
   const { currentIndex, entries } = await whileChanging(tab, ask, signal);
   const entry = entries[currentIndex + steps];
   if (entry === undefined)
     throw new ToolFailure(`There is no page to go ${steps < 0 ? "back" : "forward"} to.`);
-  const before = tab.loaderId;
+  const progress = tab.follow();
   await tab.send("Page.navigateToHistoryEntry", { entryId: entry.id }, z.unknown(), signal);
-  // Moving within the same document loads nothing: only the history shows it.
-  while (tab.loaderId === before && !(await isAt(tab, currentIndex + steps, signal)))
-    await tab.changes(50, signal);
+  // Only the history shows that a frame in the page has moved. While the page itself loads, the history is ahead of it.
+  const hasMoved = async (): Promise<boolean> =>
+    progress() === "moved" || (progress() === "none" && (await isAt(tab, currentIndex + steps, signal)));
+  await moved(tab, progress, hasMoved, signal);
   await tab.until(() => tab.has(state), signal);
+}
+
+/** Waits until a navigation has moved the page. @throws ToolFailure if it does not, because there is no page to show */
+async function moved(
+  tab: Tab,
+  progress: () => Progress,
+  hasMoved: () => Promise<boolean>,
+  signal: AbortSignal,
+): Promise<void> {
+  while (!(await hasMoved())) {
+    // The page's own scripts may navigate it too: then it may stop to load one document just before it shows another.
+    if (progress() === "stays" && (await isAtRest(tab, signal)) && progress() === "stays")
+      throw new ToolFailure(`The page was not loaded. ${NO_PAGE}`);
+    await tab.changes(50, signal);
+  }
+}
+
+/** Whether a page answers. The browser holds back requests to a page that it is about to replace. */
+async function isAtRest(tab: Tab, signal: AbortSignal): Promise<boolean> {
+  try {
+    await tab.page(signal);
+    return true;
+  } catch (error) {
+    if (error instanceof DevToolsError) return false;
+    throw error;
+  }
 }
 
 /** Whether the tab is at an entry of its history. False while it changes documents. */

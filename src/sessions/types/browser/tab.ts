@@ -34,6 +34,12 @@ export interface RemoteObject {
 /** How far a document has loaded, in the order in which it happens. */
 export type LoadState = "DOMContentLoaded" | "load" | "networkIdle";
 
+/**
+ * How far a navigation is: nothing shows, as when only a frame in the page navigates; the page loads something; it has
+ * moved, to another document or within its own; or it has loaded nothing and stays, as after an answer of the status 204.
+ */
+export type Progress = "none" | "loads" | "moved" | "stays";
+
 const MAX_FRAMES = 200;
 const MAX_EARLIER = 20;
 /** How long a frame with its own process may take to answer before it counts as hanging. */
@@ -111,6 +117,9 @@ export class Tab {
   failedLoaderId: string | undefined;
   /** The document that the page is about to replace, while it loads another one. */
   #replaced: string | undefined;
+  /** How often the page began to load something, and moved within its document. */
+  #loads = 0;
+  #moves = 0;
 
   constructor(devtools: DevTools, id: string, targetId: string, session: string) {
     this.#devtools = devtools;
@@ -225,6 +234,7 @@ export class Tab {
   /** Records that the page started to load a document, or no longer loads one. */
   setLoading(isLoading: boolean): void {
     this.#replaced = isLoading ? this.loaderId : undefined;
+    if (isLoading) this.#loads++;
     // A page that calls window.stop() before its load event never has that event.
     if (!isLoading && !this.#document.reached.has("load")) this.#document.isCutOff = true;
     this.changed();
@@ -237,6 +247,23 @@ export class Tab {
   get isLoading(): boolean {
     if (this.#replaced === undefined) return false;
     return this.loaderId === this.#replaced || !this.has("DOMContentLoaded");
+  }
+
+  /** Records that the page moved to another place of its document. */
+  movedWithin(): void {
+    this.#moves++;
+    this.changed();
+  }
+
+  /** Follows a navigation that begins now. Returns a function that says how far it is. */
+  follow(): () => Progress {
+    const { loaderId } = this;
+    const [loads, moves] = [this.#loads, this.#moves];
+    return () => {
+      if (this.loaderId !== loaderId || this.#moves > moves) return "moved";
+      if (this.#loads === loads) return "none";
+      return this.#replaced === undefined ? "stays" : "loads";
+    };
   }
 
   /** Whether the page's newest document has reached a state, or stopped loading and will not reach it. */
@@ -309,11 +336,13 @@ export class Tab {
   /** The documents in the tab, the page itself first, without those of processes that hang. */
   async frames(signal: AbortSignal): Promise<Frame[]> {
     const found: Frame[] = [];
+    // Counts also those of another form.
+    let looked = 0;
     const add = (session: string, { frame, childFrames }: z.output<typeof frameTree>): void => {
       const { id: frameId, parentId, loaderId, url } = frame;
       found.push({ session, frameId, parentId, loaderId, url });
       for (const given of childFrames) {
-        if (found.length >= MAX_FRAMES) return;
+        if (looked++ >= MAX_FRAMES) return;
         const child = frameTree.safeParse(given);
         if (child.success) add(session, child.data);
       }
@@ -324,7 +353,7 @@ export class Tab {
         const ask = (until: AbortSignal) => this.send("Page.getFrameTree", {}, answer, until, session);
         // A frame may go away at any time; the page itself must answer.
         const tree = await (session === this.session ? ask(signal) : this.askFrame(session, ask, signal));
-        if (tree !== undefined && found.length < MAX_FRAMES) add(session, tree.frameTree);
+        if (tree !== undefined && looked++ < MAX_FRAMES) add(session, tree.frameTree);
       }),
     );
     return found.sort((a, b) => Number(a.session !== this.session) - Number(b.session !== this.session));

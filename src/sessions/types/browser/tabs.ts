@@ -190,7 +190,12 @@ export class Tabs {
       const tab = this.#tabs.get(session ?? "");
       if (tab?.targetId === params.frameId) tab.setLoading(isLoading);
     };
+    const within = (params: { frameId: string }, session: string | undefined): void => {
+      const tab = this.#tabs.get(session ?? "");
+      if (tab?.targetId === params.frameId) tab.movedWithin();
+    };
     const frameId = z.object({ frameId: browserId });
+    devtools.on("Page.navigatedWithinDocument", frameId, within);
     devtools.on("Page.frameStartedLoading", frameId, loading(true));
     devtools.on("Page.frameStoppedLoading", frameId, loading(false));
   }

@@ -1,5 +1,6 @@
 import { z } from "zod";
 import { forEachConcurrently } from "../../../base/async.ts";
+import { listOf } from "../common.ts";
 import { Pace } from "../pace.ts";
 import { DevToolsError } from "./devtools.ts";
 import type { References } from "./elements.ts";
@@ -24,8 +25,8 @@ const axNode = z.object({
   role: value,
   name: value,
   value: value,
-  properties: z.array(z.object({ name: z.string(), value })).optional(),
-  childIds: z.array(z.string()).optional(),
+  properties: listOf(z.object({ name: z.string(), value })).optional(),
+  childIds: listOf(z.string()).optional(),
   backendDOMNodeId: z.number().optional(),
 });
 type AxNode = z.output<typeof axNode>;
@@ -43,7 +44,7 @@ interface DomFacts {
 const domNode = z.object({
   backendNodeId: z.number(),
   nodeName: z.string(),
-  attributes: z.array(z.string()).optional(),
+  attributes: listOf(z.string()).optional(),
   frameId: z.string().optional(),
   children: z.array(z.unknown()).default([]),
   shadowRoots: z.array(z.unknown()).default([]),

@@ -9,7 +9,7 @@ import {
   type ToolCall,
   type ToolResult,
 } from "../../backend.ts";
-import { secondsToMs, timeoutParam } from "../common.ts";
+import { listOf, secondsToMs, timeoutParam } from "../common.ts";
 import { InterpreterBackend, interpreterConfig, startInterpreter } from "../interpreter.ts";
 import type { ExecutionOutcome, InterpreterHost, InterpreterLanguage } from "../interpreter-process.ts";
 import type { OutputChannel } from "../output-channel.ts";
@@ -145,9 +145,9 @@ const text = z.string().max(2 * (MAX_TEXT + CUT.length));
 const answer = z.object({
   result: text.nullable().catch(null),
   error: z.object({ name: text, value: text, traceback: text }).nullable().catch(null),
-  plots: z.array(z.string()).catch([]),
+  plots: listOf(z.string()).catch([]),
   pid: z.number().catch(0),
-  pids: z.array(z.number()).catch([]),
+  pids: listOf(z.number()).catch([]),
 });
 
 /** Parses the driver's report. A program that forges it harms only its own session. */

@@ -57,13 +57,14 @@ test("a download that begins after the call has ended is canceled and removed", 
   const late = ["late", "later"].map((guid) => ({ guid, frameId: "own" }));
   const { browser, happened } = browserWith({ deny: late });
   const files = {
+    makeDirectory: async () => {},
     move: async () => {
       throw new Error("nothing has been downloaded");
     },
     remove: async () => {
       happened.push("remove");
     },
-  };
+  } as unknown as FileManager;
   const end = new AbortController();
   const use = await useOf(browser, end.signal);
   const downloaded = download(browser, files, use, { url: "http://host/late" }, "/tmp");
@@ -80,6 +81,7 @@ test("the page in another tab does not replace what is downloaded from a URL by 
     "Page.navigate": ["wanted", "more"].map((guid) => ({ guid, frameId: "own" })),
   });
   const files = {
+    makeDirectory: async () => {},
     move: async ({ source, target }: Parameters<FileManager["move"]>[0]) => {
       happened.push(`move ${posix.basename(toText(source.bytes))} ${toText(target.bytes)}`);
     },
