@@ -20,11 +20,12 @@ test("a forged answer must have the form of one, and is not parsed if it contain
 
 test("a forged answer whose lists have another form takes hardly longer than a real one", () => {
   const parse = (item: unknown): number => {
-    const items = Array(40_000).fill(item);
-    const payload = Buffer.from(JSON.stringify({ ...NOTHING, pids: items }));
-    return processorMs(() => void answerOf(payload));
+    const payload = Buffer.from(JSON.stringify({ ...NOTHING, pids: Array(40_000).fill(item) }));
+    return processorMs(() => {
+      // Enough for a clock that ticks every ten milliseconds.
+      for (let round = 0; round < 20; round++) answerOf(payload);
+    });
   };
-  const rounds = Array.from({ length: 5 }, () => [parse(1), parse("")] as const);
-  const [real, forged] = [0, 1].map((which) => Math.min(...rounds.map((round) => round[which] ?? 0)));
-  expect(forged).toBeLessThan(5 * (real ?? 0));
+  const real = parse(1);
+  expect(parse("")).toBeLessThan(5 * real);
 });
