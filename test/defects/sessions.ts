@@ -711,7 +711,8 @@ export const SESSION_DEFECTS: readonly Defect[] = [
     ],
     test: {
       file: "test/unit/sessions/adopt.test.ts",
-      title: "a backend of the warm pool that takes too long to adapt is replaced",
+      title: "a backend of the warm pool that %s is replaced",
+      row: "takes too long to adapt",
     },
   },
   {

@@ -718,8 +718,11 @@ server.serve_forever()`;
       );
     });
 
-    for (const path of ["nothing", "file"]) {
-      it(`is not loaded again if the server then sends ${path}`, async () => {
+    for (const [title, path] of [
+      ["is not loaded again if the server then sends nothing", "nothing"],
+      ["is not loaded again if the server then sends a file", "file"],
+    ] as const) {
+      it(title, async () => {
         const problem = expect.stringContaining(
           "The server sent no page, as with the status 204 or a download",
         );
