@@ -220,6 +220,20 @@ export const KUBERNETES_DEFECTS: readonly Defect[] = [
     },
   },
   {
+    name: "kubernetes: a claim that a failed call created late keeps its workspace from being created",
+    changes: [
+      {
+        file: "src/engine/kubernetes/claims.ts",
+        from: "isOurs && !isLeft ?",
+        to: "(isOurs || isLeft) ?",
+      },
+    ],
+    test: {
+      file: "test/unit/engine/kubernetes/claims.test.ts",
+      title: "a claim that a failed call has created does not count, because it is removed",
+    },
+  },
+  {
     name: "kubernetes: a sandbox with several workspaces is scheduled away from the node that has one of them",
     changes: [
       {

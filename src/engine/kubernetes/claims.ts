@@ -161,8 +161,11 @@ export class Claims implements EngineVolumes {
 
   async find(name: string, signal?: AbortSignal): Promise<EngineVolume | undefined> {
     const claim = await this.#get(name, signal);
-    const isOurs = claim?.metadata?.labels?.[INSTANCE_LABEL] === instanceLabel(this.#parts.facts.instance);
-    return claim !== undefined && isOurs ? this.#describe(claim) : undefined;
+    const { labels, annotations } = claim?.metadata ?? {};
+    const isOurs = labels?.[INSTANCE_LABEL] === instanceLabel(this.#parts.facts.instance);
+    // What a failed call has created is removed before another claim gets its name.
+    const isLeft = this.#unsure.has(annotations?.[ANNOTATION.making] ?? "");
+    return claim !== undefined && isOurs && !isLeft ? this.#describe(claim) : undefined;
   }
 
   async list(signal?: AbortSignal): Promise<EngineVolume[]> {

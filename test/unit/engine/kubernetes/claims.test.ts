@@ -4,33 +4,40 @@ import type { Api } from "../../../../src/engine/kubernetes/api.ts";
 import { Claims } from "../../../../src/engine/kubernetes/claims.ts";
 import { ApiError, NoAnswerError, translateError } from "../../../../src/engine/kubernetes/errors.ts";
 
-test("a shared directory that one call uses is not removed because another one lost the answer", async () => {
-  let claim: V1PersistentVolumeClaim | undefined;
-  const answered = Promise.withResolvers<void>();
+type Answer = (method: string, doing: string, body: unknown) => Promise<unknown>;
+
+/** Claims whose API server answers like this, and which have no time to ask what became of a lost answer. */
+function claimsOf(answer: Answer): Claims {
   const api = {
     namespace: "berth",
     path: (rest: string) => rest,
-    call: async (method: string, _path: string, doing: string, { body }: { body?: unknown } = {}) => {
-      if (method === "POST") {
-        const isTaken = claim !== undefined;
-        claim ??= body as V1PersistentVolumeClaim;
-        if (!isTaken) throw translateError(new NoAnswerError(), doing);
-        await answered.promise;
-        throw translateError(new ApiError(409, "AlreadyExists", "taken"), doing);
-      }
-      const found = claim;
-      if (method === "DELETE") claim = undefined;
-      if (found === undefined) throw translateError(new ApiError(404, "NotFound", "none"), doing);
-      return found;
-    },
+    call: (method: string, _path: string, doing: string, { body }: { body?: unknown } = {}) =>
+      answer(method, doing, body),
   } as unknown as Api;
-  const claims = new Claims({
+  vi.spyOn(AbortSignal, "timeout").mockReturnValue(AbortSignal.abort());
+  onTestFinished(() => void vi.restoreAllMocks());
+  return new Claims({
     ...{ api, assertHeld() {}, facts: { instance: "one" } },
     options: { accessMode: "ReadWriteMany" },
   } as unknown as ConstructorParameters<typeof Claims>[0]);
-  // No time to ask whether the claim was made.
-  vi.spyOn(AbortSignal, "timeout").mockReturnValue(AbortSignal.abort());
-  onTestFinished(() => void vi.restoreAllMocks());
+}
+
+test("a shared directory that one call uses is not removed because another one lost the answer", async () => {
+  let claim: V1PersistentVolumeClaim | undefined;
+  const answered = Promise.withResolvers<void>();
+  const claims = claimsOf(async (method, doing, body) => {
+    if (method === "POST") {
+      const isTaken = claim !== undefined;
+      claim ??= body as V1PersistentVolumeClaim;
+      if (!isTaken) throw translateError(new NoAnswerError(), doing);
+      await answered.promise;
+      throw translateError(new ApiError(409, "AlreadyExists", "taken"), doing);
+    }
+    const found = claim;
+    if (method === "DELETE") claim = undefined;
+    if (found === undefined) throw translateError(new ApiError(404, "NotFound", "none"), doing);
+    return found;
+  });
   const shared = { name: "berth-shared", owner: "acme", workspaceId: "" };
   const [lost, other] = [claims.make(shared), claims.make(shared)];
   await expect(lost).rejects.toMatchObject({ reason: "ENGINE_UNAVAILABLE" });
@@ -39,4 +46,17 @@ test("a shared directory that one call uses is not removed because another one l
   expect(await claims.find(shared.name)).toMatchObject({ owner: "acme", problem: undefined });
   await claims.removeLeft();
   expect(claim).toBeDefined();
+});
+
+test("a claim that a failed call has created does not count, because it is removed", async () => {
+  let claim: unknown;
+  const claims = claimsOf(async (method, doing, body) => {
+    if (method !== "POST") return claim;
+    claim = body;
+    throw translateError(new NoAnswerError(), doing);
+  });
+  const volume = { name: "berth-one", owner: "acme", workspaceId: "one" };
+  await expect(claims.make(volume)).rejects.toMatchObject({ reason: "ENGINE_UNAVAILABLE" });
+  expect(claim).toBeDefined();
+  expect(await claims.find(volume.name)).toBeUndefined();
 });
