@@ -26,12 +26,13 @@ import type { ReceiveAccount, ReceiveBudget } from "./limits.ts";
 import { check, IGNORE_UNKNOWN_HEADER } from "./message-check.ts";
 import { RequestMessages } from "./request-messages.ts";
 import type { Route } from "./routes.ts";
+import { countUnsent } from "./unsent-answers.ts";
 
 export interface DirectOptions {
   readonly errors: ErrorConverter;
   readonly admit: Admit;
   readonly receiving: ReceiveBudget;
-  /** Limits what response streams have unsent. */
+  /** Limits what responses have unsent. */
   readonly sending: MemoryBudget;
   /** Undefined: there is only one tenant. */
   readonly queue: FairQueue | undefined;
@@ -108,7 +109,13 @@ export async function serveDirectly(
       const result = await route.spec.impl(message, context);
       // Encoding a long response blocks the event loop for milliseconds.
       await queue?.again(call);
-      response.complete(wire.encode(result));
+      const answer = wire.encode(result);
+      countUnsent(
+        sending,
+        call,
+        answer.reduce((sum, piece) => sum + piece.length, 0),
+      );
+      response.complete(answer);
     } else if (route.spec.kind === "server_streaming") {
       for await (const item of route.spec.impl(message, context)) {
         // Keepalives would make a tenant that only waits count as active.

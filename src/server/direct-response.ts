@@ -7,14 +7,13 @@ import type { CallContext } from "./call-context.ts";
 import { isShort, joinShort } from "./framing.ts";
 import type { HttpResponse } from "./http-message.ts";
 import { owned } from "./small-pieces.ts";
+import { MIN_UNSENT_BYTES } from "./unsent-answers.ts";
 
 /**
  * How much unsent data a stream may have. Node's default of 16 KiB would make the handler wait for the socket after
  * nearly every message.
  */
 const MAX_UNSENT_BYTES = 512 * 1024;
-/** How much of that a stream may have however much others have. */
-const MIN_UNSENT_BYTES = 16 * 1024;
 /** The memory that an unsent piece takes besides its bytes. */
 const PIECE_BYTES = 768;
 /**

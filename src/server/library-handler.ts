@@ -5,6 +5,7 @@ import { encodeEnvelope } from "@connectrpc/connect/protocol";
 import { compressionGzip, universalResponseToNodeResponse } from "@connectrpc/connect-node";
 import { ByteQueue } from "../base/byte-queue.ts";
 import { invalidArgument } from "../base/errors.ts";
+import type { MemoryBudget } from "../base/memory-budget.ts";
 import type { TurnShare } from "../base/turn-share.ts";
 import { type Call, DEADLINE_HEADERS, setCall } from "./call.ts";
 import type { Decompressor } from "./decompressor.ts";
@@ -34,10 +35,13 @@ import type { ReceiveBudget } from "./limits.ts";
 import { check, IGNORE_UNKNOWN_HEADER, type MessageFormat } from "./message-check.ts";
 import { RequestBytes } from "./request-bytes.ts";
 import type { Route } from "./routes.ts";
+import { countUnsent } from "./unsent-answers.ts";
 
 interface LibraryOptions {
   readonly errors: ErrorConverter;
   readonly receiving: ReceiveBudget;
+  /** Limits what responses have unsent. */
+  readonly sending: MemoryBudget;
   readonly decompressor: Decompressor;
   /** Undefined: there is only one tenant. */
   readonly queue: FairQueue | undefined;
@@ -161,12 +165,13 @@ async function* responseBody(
   request: HttpRequest,
   response: HttpResponse,
   body: AsyncIterable<Uint8Array>,
-  { queue, streams }: Pick<LibraryOptions, "queue" | "streams">,
+  { sending, queue, streams }: Pick<LibraryOptions, "sending" | "queue" | "streams">,
 ): AsyncGenerator<Uint8Array> {
   for await (const bytes of body) {
     const turn = queue?.again(call) ?? streams.enter();
     if (turn) await turn;
     queue?.rest(call);
+    using _counted = countUnsent(sending, call, bytes.length);
     yield bytes;
   }
   const isStream = "stream" in response && call.streamsRequests;

@@ -20,7 +20,7 @@ export interface RpcLimits {
   readonly maxReceivingBytes: number;
   /**
    * How much memory messages that their clients have not read may take together, in bytes. Beyond it a stream sends the
-   * next message only when it has hardly anything unsent.
+   * next message only when it has hardly anything unsent, and a longer answer to a call is replaced by an error.
    */
   readonly maxSendingBytes: number;
   /** Open connections. Further ones are closed at once. */

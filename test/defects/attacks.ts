@@ -2,6 +2,7 @@ import type { Defect } from "./defect.ts";
 
 const ATTACKS = "test/integration/server/attacks.alone.test.ts";
 const STREAMS = "test/integration/server/streams.test.ts";
+const UNREAD = "answers in %s that are not read have a limit together";
 const SERVED = "%s: other clients are served, memory stays bounded, and everything recovers";
 
 /** Of attacks on the port. */
@@ -56,6 +57,28 @@ export const ATTACK_DEFECTS: readonly Defect[] = [
       file: STREAMS,
       title: "what many streams have unsent has a limit, and another that is read continues",
     },
+  },
+  {
+    name: "answers that are not read have no limit together",
+    changes: [
+      {
+        file: "src/server/unsent-answers.ts",
+        from: "if (bytes <= MIN_UNSENT_BYTES) return undefined;",
+        to: "if (bytes > 0) return undefined;",
+      },
+    ],
+    test: { file: STREAMS, title: UNREAD, row: "application/grpc" },
+  },
+  {
+    name: "answers in gRPC-Web that are not read have no limit together",
+    changes: [
+      {
+        file: "src/server/library-handler.ts",
+        from: "using _counted = countUnsent(sending, call, bytes.length);",
+        to: "void [sending, countUnsent];",
+      },
+    ],
+    test: { file: STREAMS, title: UNREAD, row: "application/grpc-web+proto" },
   },
   {
     name: "what a client that has left did not get keeps its memory from others",

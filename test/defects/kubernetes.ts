@@ -481,8 +481,8 @@ export const KUBERNETES_DEFECTS: readonly Defect[] = [
     changes: [
       {
         file: "src/engine/kubernetes/claims.ts",
-        from: "return claim !== undefined && isOurs ?",
-        to: "return claim !== undefined ?",
+        from: "return claim !== undefined && isOurs && !isLeft ?",
+        to: "void isOurs;\n    return claim !== undefined && !isLeft ?",
       },
     ],
     test: {

@@ -7,7 +7,7 @@ import { createClient } from "@connectrpc/connect";
 import { describe, expect, test } from "vitest";
 import { ErrorReason } from "../../../gen/ts/berth/v1/error_pb.js";
 import { ExecRequestSchema, ProcessService } from "../../../gen/ts/berth/v1/process_pb.js";
-import { SandboxService } from "../../../gen/ts/berth/v1/sandbox_pb.js";
+import { GetSandboxRequestSchema, SandboxService } from "../../../gen/ts/berth/v1/sandbox_pb.js";
 import { type Authenticator, anonymousAuthenticator } from "../../../src/server/call.ts";
 import { ReceiveBudget } from "../../../src/server/limits.ts";
 import type { Routes } from "../../../src/server/routes.ts";
@@ -495,17 +495,25 @@ test("pieces of a request that are not read count by the memory that they take",
   connection.socket.destroy();
 });
 
-/** Makes calls of Exec whose client takes no byte of the answers. */
-function execUnread(server: TestServer, count: number): http2.ClientHttp2Session {
-  const session = http2.connect(server.url, { settings: { initialWindowSize: 0 } });
+/** Makes calls whose client takes one byte of each answer. */
+function callUnread(
+  server: TestServer,
+  count: number,
+  { path, message, type = "application/grpc" }: { path: string; message: Uint8Array; type?: string },
+): { readonly session: http2.ClientHttp2Session; readonly streams: readonly http2.ClientHttp2Stream[] } {
+  // With a window of 0, not even an error would arrive.
+  const session = http2.connect(server.url, { settings: { initialWindowSize: 1 } });
   session.on("error", () => {});
-  const path = "/berth.v1.ProcessService/Exec";
+  const streams = Array.from({ length: count }, () => {
+    const stream = session.request({ ":method": "POST", ":path": path, "content-type": type });
+    return stream.on("error", () => {}).end(grpcFrame(message));
+  });
+  return { session, streams };
+}
+
+function execUnread(server: TestServer, count: number): http2.ClientHttp2Session {
   const message = toBinary(ExecRequestSchema, create(ExecRequestSchema, shell("flood")));
-  for (let call = 0; call < count; call++) {
-    const stream = session.request({ ":method": "POST", ":path": path, "content-type": "application/grpc" });
-    stream.on("error", () => {}).end(grpcFrame(message));
-  }
-  return session;
+  return callUnread(server, count, { path: "/berth.v1.ProcessService/Exec", message }).session;
 }
 
 test("small messages that are not read are few, and keep nothing besides", async () => {
@@ -562,6 +570,38 @@ test("what many streams have unsent has a limit, and another that is read contin
   expect(again.bytes).toBeGreaterThan(maxSendingBytes / 2 + 16 * MESSAGE_BYTES);
   again.session.destroy();
 });
+
+test.each(["application/grpc", "application/grpc-web+proto"])(
+  "answers in %s that are not read have a limit together",
+  async (type) => {
+    const sandboxId = "x".repeat(200_000);
+    let answers = 0;
+    const routes: Routes = (router) => {
+      router.service(SandboxService, {
+        getSandbox: () => {
+          answers++;
+          return { sandbox: { sandboxId } };
+        },
+      });
+    };
+    await using server = await startTestServer({ routes, limits: { maxSendingBytes: 1 << 20 } });
+    const path = "/berth.v1.SandboxService/GetSandbox";
+    const message = toBinary(GetSandboxRequestSchema, create(GetSandboxRequestSchema));
+    const { session, streams } = callUnread(server, 8, { path, message, type });
+    const statuses: unknown[] = [];
+    for (const stream of streams) stream.on("trailers", (trailers) => statuses.push(trailers["grpc-status"]));
+    await expect.poll(() => answers).toBe(8);
+    // For four there is room.
+    await expect.poll(() => callsInFlight(server)).toBe(4);
+    const refused = type === "application/grpc" ? ["8", "8", "8", "8"] : [];
+    await expect.poll(() => statuses).toEqual(refused);
+    session.destroy();
+    await expect.poll(() => callsInFlight(server)).toBe(0);
+    using client = new GrpcJs(server.authority);
+    const { message: read } = await client.unary(SandboxService.method.getSandbox, {});
+    expect(read.sandbox?.sandboxId).toHaveLength(sandboxId.length);
+  },
+);
 
 test("a thousand streams at once run on one connection", async () => {
   await using server = await startTestServer();
