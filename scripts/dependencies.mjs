@@ -35,15 +35,27 @@ export function ensureDependencies() {
   if (isInstalled()) return;
   console.log("Installing the packages of package-lock.json ...");
   if (run("npm", ["ci", "--no-audit", "--no-fund"]) !== 0) fail("npm ci failed.");
+  // Otherwise every script would install them again.
+  if (!isInstalled()) {
+    fail(
+      `npm ci does not install what package-lock.json names: ${missing().join(", ")}. Mend it: npm install --package-lock-only`,
+    );
+  }
 }
 
 /** Whether what npm recorded at its last install is what it would install now. */
 export function isInstalled() {
+  return missing().length === 0;
+}
+
+function missing() {
   const installed = readPackages("node_modules/.package-lock.json");
-  const wanted = readPackages("package-lock.json");
-  return Object.entries(wanted).every(
-    ([name, { version, optional }]) => name === "" || optional || installed[name]?.version === version,
-  );
+  const wanted = Object.entries(readPackages("package-lock.json"));
+  return wanted
+    .filter(
+      ([name, { version, optional }]) => name !== "" && !optional && installed[name]?.version !== version,
+    )
+    .map(([name]) => name);
 }
 
 function readPackages(file) {
