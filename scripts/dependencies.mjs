@@ -38,7 +38,7 @@ export function ensureDependencies() {
   // Otherwise every script would install them again.
   if (!isInstalled()) {
     fail(
-      `npm ci does not install what package-lock.json names: ${missing().join(", ")}. Mend it: npm install --package-lock-only`,
+      `npm ci does not install what package-lock.json names: ${missing().join(", ")}. To fix that: npm install --package-lock-only`,
     );
   }
 }
