@@ -367,7 +367,8 @@ test("an upload whose connection breaks ends with an error in its handler", asyn
 
 describe.each(["application/grpc", "application/grpc-web+proto"])("half requests of %s", (type) => {
   test("hold a bounded amount of memory together, and release it", async () => {
-    await using server = await startTestServer({ limits: { maxReceivingBytes: 1_000_000 } });
+    const receiving = new ReceiveBudget(1_000_000);
+    await using server = await startTestServer({ receiving });
     const session = http2.connect(server.url);
     session.on("error", () => {});
     const call = () => {
@@ -392,11 +393,14 @@ describe.each(["application/grpc", "application/grpc-web+proto"])("half requests
         () => "taken",
         (error) => detailOf(error.metadata)?.reason,
       );
-    await expect.poll(outcome).toBe(ErrorReason.TOO_MANY_OPERATIONS);
+    // Another call would have the room of those that have not arrived.
+    await expect.poll(() => receiving.heldBytes).toBeGreaterThan(9 * 95_000);
+    expect(await outcome()).toBe(ErrorReason.TOO_MANY_OPERATIONS);
     // Small calls still work.
     await client.unary(SandboxService.method.getStats, {});
     for (const stream of half) stream.close(8);
-    await expect.poll(outcome).toBe("taken");
+    await expect.poll(() => receiving.heldBytes).toBe(0);
+    expect(await outcome()).toBe("taken");
     session.destroy();
   });
 });
