@@ -74,7 +74,7 @@ export async function serveByLibrary(
     if (!isReadable(format)) head.header?.set(format.acceptHeader, ACCEPTED_ENCODING);
     const universal = {
       ...head,
-      body: body && responseBody(call, request, response, body, options),
+      body: body && responseBody(route, call, request, response, body, options),
       // Complete only after the body.
       get trailer() {
         return trailer && withPlainMessage(trailer);
@@ -161,6 +161,7 @@ async function* one(bytes: () => Uint8Array): AsyncGenerator<Uint8Array> {
 }
 
 async function* responseBody(
+  { method }: Route,
   call: Call,
   request: HttpRequest,
   response: HttpResponse,
@@ -171,7 +172,8 @@ async function* responseBody(
     const turn = queue?.again(call) ?? streams.enter();
     if (turn) await turn;
     queue?.rest(call);
-    using _counted = countUnsent(sending, call, bytes.length);
+    // A stream waits for its reader after each message.
+    if (method.methodKind === "unary") countUnsent(sending, call, bytes.length);
     yield bytes;
   }
   const isStream = "stream" in response && call.streamsRequests;

@@ -63,8 +63,8 @@ export const ATTACK_DEFECTS: readonly Defect[] = [
     changes: [
       {
         file: "src/server/unsent-answers.ts",
-        from: "if (bytes <= MIN_UNSENT_BYTES) return undefined;",
-        to: "if (bytes > 0) return undefined;",
+        from: "if (bytes <= MIN_UNSENT_BYTES || call",
+        to: "if (bytes > 0 || call",
       },
     ],
     test: { file: STREAMS, title: UNREAD, row: "application/grpc" },
@@ -74,8 +74,8 @@ export const ATTACK_DEFECTS: readonly Defect[] = [
     changes: [
       {
         file: "src/server/library-handler.ts",
-        from: "using _counted = countUnsent(sending, call, bytes.length);",
-        to: "void [sending, countUnsent];",
+        from: 'if (method.methodKind === "unary") countUnsent',
+        to: "if (!method) countUnsent",
       },
     ],
     test: { file: STREAMS, title: UNREAD, row: "application/grpc-web+proto" },

@@ -597,7 +597,7 @@ test.each(["application/grpc", "application/grpc-web+proto"])(
     await expect.poll(() => answers).toBe(8);
     // For four there is room.
     await expect.poll(() => callsInFlight(server)).toBe(4);
-    const refused = type === "application/grpc" ? ["8", "8", "8", "8"] : [];
+    const refused = type === "application/grpc" ? ["9", "9", "9", "9"] : [];
     await expect.poll(() => statuses).toEqual(refused);
     session.destroy();
     await expect.poll(() => callsInFlight(server)).toBe(0);

@@ -142,7 +142,9 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     ERROR_REASON_ANSWER_DROPPED: _ErrorReason.ValueType  # 44
     """FAILED_PRECONDITION: the request with this request id was carried out, but
     its answer has been dropped since: the server keeps a limited number of
-    bytes of answers.
+    bytes of answers. Or a call was carried out, but the caller's clients have
+    not read so many other answers that there is no memory for this one; the
+    same request id gets it later.
     """
     ERROR_REASON_TOKEN_SCOPE: _ErrorReason.ValueType  # 45
     """PERMISSION_DENIED: the token's scope does not allow the call, or not in the
@@ -286,7 +288,9 @@ ERROR_REASON_SANDBOX_IN_USE: ErrorReason.ValueType  # 43
 ERROR_REASON_ANSWER_DROPPED: ErrorReason.ValueType  # 44
 """FAILED_PRECONDITION: the request with this request id was carried out, but
 its answer has been dropped since: the server keeps a limited number of
-bytes of answers.
+bytes of answers. Or a call was carried out, but the caller's clients have
+not read so many other answers that there is no memory for this one; the
+same request id gets it later.
 """
 ERROR_REASON_TOKEN_SCOPE: ErrorReason.ValueType  # 45
 """PERMISSION_DENIED: the token's scope does not allow the call, or not in the

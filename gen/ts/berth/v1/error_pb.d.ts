@@ -414,7 +414,9 @@ export enum ErrorReason {
   /**
    * FAILED_PRECONDITION: the request with this request id was carried out, but
    * its answer has been dropped since: the server keeps a limited number of
-   * bytes of answers.
+   * bytes of answers. Or a call was carried out, but the caller's clients have
+   * not read so many other answers that there is no memory for this one; the
+   * same request id gets it later.
    *
    * @generated from enum value: ERROR_REASON_ANSWER_DROPPED = 44;
    */
