@@ -105,7 +105,7 @@ const GUIDES: Readonly<Record<string, DocumentRun & { readonly writes: readonly 
       "ls -l",
       "find",
     ],
-    writes: ["Tests  2 passed", "sleep 600"],
+    writes: ["Tests  3 passed", "sleep 600"],
   },
 };
 
