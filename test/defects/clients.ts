@@ -227,6 +227,20 @@ export const CLIENT_DEFECTS: readonly Defect[] = [
     },
   },
   {
+    name: "an agent forgets its run before the service has deleted it",
+    changes: [
+      {
+        file: "clients/typescript/src/agent.ts",
+        from: "    const run = this.#run;\n    if (run !== undefined) await",
+        to: "    const run = this.#run;\n    this.#run = undefined;\n    if (run !== undefined) await",
+      },
+    ],
+    test: {
+      file: FAULTS,
+      title: "an agent waits for the service to delete its run, and can be closed again if that failed",
+    },
+  },
+  {
     name: "a command whose start is on its way runs on after its reader has left",
     changes: [
       {

@@ -129,8 +129,8 @@ export abstract class Agent implements AsyncDisposable {
   /** Cancels the run, if there is one, and deletes it. Idempotent. */
   async close(): Promise<void> {
     const run = this.#run;
-    this.#run = undefined;
     if (run !== undefined) await this.#call((options) => this.#runs.deleteRun({ runId: run.runId }, options));
+    this.#run = undefined;
     this.#settle("IDLE", 0);
   }
 

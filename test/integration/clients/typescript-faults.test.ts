@@ -201,6 +201,27 @@ test("an aborted agent stops at once, also while the service cannot be reached",
   expect(agent.state).toBe("ERROR");
 });
 
+test("an agent waits for the service to delete its run, and can be closed again if that failed", async () => {
+  const link = await linked();
+  class Quick extends Agent {
+    protected async step() {
+      return { result: "done", finished: true };
+    }
+  }
+  const agent = new Quick(connect(link.address), { stepTimeoutMs: 500 });
+  const { runId } = await agent.run();
+  link.cut();
+  const start = performance.now();
+  expect(await failureOf(agent.close())).toMatchObject({ code: "UNAVAILABLE" });
+  expect(performance.now() - start).toBeGreaterThan(100);
+  expect(agent.runId).toBe(runId);
+
+  await link.restore();
+  await agent.close();
+  expect(agent.runId).toBe("");
+  expect(await failureOf(connect().runs.get(runId))).toMatchObject({ reason: "RUN_NOT_FOUND" });
+});
+
 test("trusts a certificate that it is given, and no other", async () => {
   const [own, other] = await Promise.all([
     makeCertificate(directory, "own"),
