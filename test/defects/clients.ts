@@ -1,6 +1,7 @@
 import type { Defect } from "./defect.ts";
 
 const HTTP2 = "clients/typescript/src/http2-connection.ts";
+const AGENTS = "test/integration/clients/agents.test.ts";
 const CLIENT = "test/integration/clients/typescript.test.ts";
 const UNIT = "test/unit/clients/typescript.test.ts";
 const FAULTS = "test/integration/clients/typescript-faults.test.ts";
@@ -238,6 +239,64 @@ export const CLIENT_DEFECTS: readonly Defect[] = [
     test: {
       file: FAULTS,
       title: "an agent waits for the service to delete its run, and can be closed again if that failed",
+    },
+  },
+  {
+    name: "an agent that is closed goes on with its step",
+    changes: [
+      {
+        file: "clients/typescript/src/agent.ts",
+        from: '    this.#stop.abort(new BerthError("The agent was closed.", { code: "CANCELLED" }));\n    await this.#over;\n',
+        to: "",
+      },
+    ],
+    test: {
+      file: AGENTS,
+      title: "ends its step at once when it is canceled or closed, and works on no later run",
+      suite: "the agent class of TypeScript",
+    },
+  },
+  {
+    name: "an agent that is closed while its run is created starts it",
+    changes: [
+      {
+        file: "clients/typescript/src/agent.ts",
+        from: '    this.#stop.abort(new BerthError("The agent was closed.", { code: "CANCELLED" }));\n    await this.#over;\n',
+        to: "",
+      },
+    ],
+    test: {
+      file: CLIENT,
+      title: "an agent that is closed while its run is created does no step and leaves no run",
+    },
+  },
+  {
+    name: "an agent in Python that is canceled goes on with its step",
+    changes: [
+      {
+        file: "clients/python/src/berth/agent.py",
+        from: '`run` returns."""\n        self._stopped.set()\n        await self._over.wait()\n',
+        to: '`run` returns."""\n',
+      },
+    ],
+    test: {
+      file: AGENTS,
+      title: "ends its step at once when it is canceled or closed, and works on no later run",
+      suite: "the agent class of Python",
+    },
+  },
+  {
+    name: "an agent in Python that is closed while its run is created starts it",
+    changes: [
+      {
+        file: "clients/python/src/berth/agent.py",
+        from: 'Idempotent."""\n        self._stopped.set()\n        await self._over.wait()\n',
+        to: 'Idempotent."""\n',
+      },
+    ],
+    test: {
+      file: "test/integration/clients/python.test.ts",
+      title: "passes its tests with the newest grpcio and protobuf that it accepts",
     },
   },
   {

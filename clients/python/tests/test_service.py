@@ -258,6 +258,26 @@ async def test_a_run_that_is_given_up_while_it_is_created_leaves_nothing(
     assert [run.name for run in await berth.runs.list() if run.name in names] == []
 
 
+async def test_an_agent_that_is_closed_while_its_run_is_created_leaves_no_run(link: Link, berth: AsyncBerth) -> None:
+    name = uuid.uuid4().hex
+    async with AsyncBerth(link.address) as other:
+        await other.sandboxes.stats()
+        agent = Looping(other, name=name)
+        # The service has created the run, and its response is on the way.
+        link.passing.clear()
+        running = asyncio.create_task(agent.run())
+        while name not in [run.name for run in await berth.runs.list()]:
+            await asyncio.sleep(0.01)
+        closing = asyncio.create_task(agent.close())
+        await asyncio.sleep(0)
+        link.passing.set()
+        await closing
+        with pytest.raises(errors.CanceledError, match="canceled or closed"):
+            await running
+        assert (agent.state.value, agent.run_id) == ("IDLE", "")
+    assert name not in [run.name for run in await berth.runs.list()]
+
+
 def test_an_interrupt_is_not_hidden_by_what_follows_it(monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupt(seconds: float) -> None:
         monkeypatch.undo()

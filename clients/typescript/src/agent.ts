@@ -69,6 +69,10 @@ export abstract class Agent implements AsyncDisposable {
   #currentStep = 0;
   /** The request id for creating the next run, so that it is created once no matter how often it is requested. */
   #createId = newRequestId();
+  /** Stops the work on the run. */
+  #stop = new AbortController();
+  /** Settles once nothing works on the run. */
+  #over: Promise<unknown> = Promise.resolve();
 
   constructor(berth: BerthClient, options: RunOptions = {}) {
     this.berth = berth;
@@ -96,12 +100,21 @@ export abstract class Agent implements AsyncDisposable {
   /**
    * Does steps until the run is over. Throws what a step threw, unless the run ended during that step.
    * @param request becomes the user's first message.
-   * @param signal cancels the run. Throws its reason if the service cannot be reached then.
+   * @param signal cancels the run. Throws its reason if the run has not started by then, or the service cannot be
+   *   reached.
    */
-  async run(request = "", { signal = new AbortController().signal }: CallSettings = {}): Promise<AgentRun> {
+  async run(request = "", { signal }: CallSettings = {}): Promise<AgentRun> {
     if (this.#state !== "IDLE") throw new Error(`Cannot run agent from state: ${this.#state}`);
-    signal.throwIfAborted();
+    signal?.throwIfAborted();
     this.#state = "RUNNING";
+    this.#stop = new AbortController();
+    const stops = [this.#stop.signal, ...(signal ? [signal] : [])];
+    const working = this.#work(request, AbortSignal.any(stops));
+    this.#over = working.catch(() => {});
+    return working;
+  }
+
+  async #work(request: string, signal: AbortSignal): Promise<AgentRun> {
     try {
       this.#run ??= await this.#create(signal);
       const { runId } = this.#run;
@@ -126,8 +139,10 @@ export abstract class Agent implements AsyncDisposable {
     this.#settle("IDLE", 0);
   }
 
-  /** Cancels the run, if there is one, and deletes it. Idempotent. */
+  /** Cancels the run, if there is one, and deletes it once {@link run} is over. Idempotent. */
   async close(): Promise<void> {
+    this.#stop.abort(new BerthError("The agent was closed.", { code: "CANCELLED" }));
+    await this.#over;
     const run = this.#run;
     if (run !== undefined) await this.#call((options) => this.#runs.deleteRun({ runId: run.runId }, options));
     this.#run = undefined;

@@ -25,7 +25,9 @@ interface Script {
 
 interface Act {
   readonly agent: number;
-  readonly do: "run" | "reset" | "state" | "close";
+  readonly do: "run" | "reset" | "state" | "cancel" | "close";
+  /** Whether to do it during the act before it, and not after it. */
+  readonly meanwhile?: boolean;
   readonly request?: string;
   readonly steps?: readonly Script[];
 }
@@ -34,13 +36,17 @@ class Scripted extends Agent {
   place = 0;
   steps: readonly Script[] = [];
   seen: object[] = [];
+  stop = new AbortController();
 
   protected async step({ number, prompt, sandboxId, runId, signal }: AgentStep): Promise<AgentStepResult> {
     this.seen.push({ number, prompt, sandboxId });
     tell({ agent: this.place, step: number, runId, sandboxId });
     const script = this.steps[Math.min(number, this.steps.length) - 1] ?? {};
     await sleep((script.sleep ?? 0) * 1000, undefined, { signal });
-    while (script.outlast && (await this.berth.runs.get(runId)).state === "RUNNING") await sleep(20);
+    while (script.outlast && (await this.berth.runs.get(runId, { signal })).state === "RUNNING") {
+      await sleep(20, undefined, { signal });
+    }
+    if (script.outlast) this.seen.push({ outlasted: number });
     if (script.raise !== undefined) throw new Error(script.raise);
     const { times = 1 } = script;
     const role = (script.role ?? "ASSISTANT") as AgentMessage["role"];
@@ -60,10 +66,13 @@ async function perform(agent: Scripted, act: Act): Promise<object> {
   if (act.do === "run") {
     agent.steps = act.steps ?? [];
     agent.seen = [];
-    const { state, outcome, message, summary } = await agent.run(act.request);
+    agent.stop = new AbortController();
+    const { signal } = agent.stop;
+    const { state, outcome, message, summary } = await agent.run(act.request, { signal });
     return { state, outcome, message, summary, seen: agent.seen };
   }
   if (act.do === "reset") await agent.reset();
+  if (act.do === "cancel") agent.stop.abort();
   if (act.do === "close") await agent.close();
   return {};
 }
@@ -96,11 +105,12 @@ async function serve(agent: Scripted, act: Act): Promise<void> {
 }
 
 /** Each agent, and the end of its last act. */
-const agents = new Map<number, { readonly agent: Scripted; last: Promise<void> }>();
+const agents = new Map<number, { readonly agent: Scripted; last: Promise<unknown> }>();
 for await (const line of createInterface({ input: process.stdin })) {
   const act = JSON.parse(line);
   const known = agents.get(act.agent);
   if (known === undefined) agents.set(act.agent, { agent: make(act), last: Promise.resolve() });
+  else if (act.meanwhile) known.last = Promise.all([known.last, serve(known.agent, act)]);
   else known.last = known.last.then(() => serve(known.agent, act));
 }
 await Promise.all([...agents.values()].map(({ last }) => last));

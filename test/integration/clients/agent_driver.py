@@ -2,7 +2,7 @@
 
 Run by agents.test.ts. Each line names its agent, as {"agent": 0}. The first line of an agent configures it. Each later
 one is {"do": "run", "steps": [...]} with steps of {result, times, finished, says, role, raise, sleep, outlast},
-{"do": "reset"}, {"do": "state"} or {"do": "close"}.
+{"do": "reset"}, {"do": "state"}, {"do": "cancel"} or {"do": "close"}. With "meanwhile", it is done during the one before.
 """
 
 import asyncio
@@ -24,6 +24,8 @@ class Scripted(Agent):
         await asyncio.sleep(script.get("sleep", 0))
         while script.get("outlast") and (await self.berth.runs.get(step.run_id)).state == "RUNNING":
             await asyncio.sleep(0.02)
+        if script.get("outlast"):
+            self.seen.append({"outlasted": step.number})
         if "raise" in script:
             raise RuntimeError(script["raise"])
         says, role, times = script.get("says"), script.get("role", "ASSISTANT"), script.get("times", 1)
@@ -51,24 +53,33 @@ async def perform(agent, act):
         }
     if act["do"] == "reset":
         await agent.reset()
+    if act["do"] == "cancel":
+        await agent.cancel()
     if act["do"] == "close":
         await agent.close()
     return {}
 
 
+async def answer(agent, act):
+    try:
+        done = await perform(agent, act)
+    except Exception as error:
+        done = {"raised": str(error), "type": type(error).__name__}
+    report = {"agent": agent.place, "done": done, "agentState": agent.state.value}
+    tell({**report, "currentStep": agent.current_step, "runId": agent.run_id})
+
+
 async def serve(setup, acts):
     place = setup.pop("agent")
     sandbox = SandboxSpec() if setup.pop("sandbox", False) else None
-    async with AsyncBerth(setup.pop("address")) as berth:
+    async with AsyncBerth(setup.pop("address")) as berth, asyncio.TaskGroup() as tasks:
         agent = Scripted(berth, sandbox_spec=sandbox, **setup)
         agent.place = place
+        last = tasks.create_task(asyncio.sleep(0))
         while act := await acts.get():
-            try:
-                answer = await perform(agent, act)
-            except Exception as error:
-                answer = {"raised": str(error), "type": type(error).__name__}
-            report = {"agent": place, "done": answer, "agentState": agent.state.value}
-            tell({**report, "currentStep": agent.current_step, "runId": agent.run_id})
+            if not act.get("meanwhile"):
+                await last
+            last = tasks.create_task(answer(agent, act))
 
 
 async def main():

@@ -271,6 +271,28 @@ describe.concurrent.each(classes)("the agent class of %s", (_, of) => {
     expect(await agent.done()).toMatchObject({ done: { outcome: "CANCELED" }, agentState: "ERROR" });
   });
 
+  test("ends its step at once when it is canceled or closed, and works on no later run", async () => {
+    const agent = begin();
+    agent.tell({ do: "run", steps: [{ outlast: true }] });
+    const { runId } = await agent.next();
+    agent.tell({ do: "cancel", meanwhile: true });
+    const ended = { outcome: "CANCELED", seen: [{ number: 1 }] };
+    const dones = [await agent.done(), await agent.done()].map(({ done }) => done);
+    expect(dones.find((done) => done && "outcome" in done)).toMatchObject(ended);
+    expect(await agent.do({ do: "reset" })).toMatchObject({ agentState: "IDLE", runId });
+
+    agent.tell({ do: "run", steps: [{ outlast: true }] });
+    await agent.next();
+    agent.tell({ do: "close", meanwhile: true });
+    expect(await agent.done()).toMatchObject({ done: ended, runId });
+    expect(await agent.done()).toMatchObject({ done: {}, agentState: "IDLE", runId: "" });
+    await expect(client.call("RunService/GetRun", { run_id: runId })).rejects.toThrow("There is no run");
+    const next = await agent.do({ do: "run", steps: [{ result: "a" }, { result: "b", finished: true }] });
+    expect(next).toMatchObject({ done: { outcome: "FINISHED", summary: "Step 1: a\nStep 2: b" } });
+    expect(next.runId).not.toBe(runId);
+    await agent.do({ do: "close" });
+  });
+
   test("that is killed loses its lease, and its sandbox is deleted", async () => {
     const agent = beginOf(of, { sandbox: true, step_timeout: 6 });
     agent.tell({ do: "run", steps: [{ sleep: 1000 }] });

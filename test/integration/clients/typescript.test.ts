@@ -737,6 +737,28 @@ test("a run that is given up while it is created leaves nothing", async () => {
   expect(left.filter((name) => names.includes(name))).toEqual([]);
 });
 
+test("an agent that is closed while its run is created does no step and leaves no run", async () => {
+  class Loop extends Agent {
+    protected async step(): Promise<string> {
+      throw new Error("a run that was given up must not start");
+    }
+  }
+  const name = "closed by its agent";
+  const agent = new Loop(berth, { name });
+  const { createRun } = berth.connection.runs;
+  let closing: Promise<void> | undefined;
+  vi.spyOn(berth.connection.runs, "createRun").mockImplementationOnce(async (request) => {
+    const made = await createRun(request);
+    closing = agent.close();
+    return made;
+  });
+  await expect(agent.run()).rejects.toThrow("The agent was closed.");
+  vi.restoreAllMocks();
+  await closing;
+  expect((await berth.runs.list()).filter((run) => run.name === name)).toEqual([]);
+  expect([agent.state, agent.runId]).toEqual(["IDLE", ""]);
+});
+
 test("connects to a service at a Unix socket", async () => {
   const directory = await mkdtemp(path.join(tmpdir(), "berth-typescript-"));
   const address = `unix:${path.join(directory, "berth.sock")}`;

@@ -7,17 +7,19 @@ import asyncio
 import contextlib
 import enum
 import uuid
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal, TypeVar
 
 from berth import _convert
 from berth._async.client import AsyncBerth
 from berth._async.runs import create_run
 from berth._async.transport import AsyncTransport
-from berth.errors import BerthError, RunNotFoundError, RunStateError
+from berth.errors import BerthError, CanceledError, RunNotFoundError, RunStateError
 from berth.types import SandboxSpec
 from berth.v1 import run_pb2
+
+T = TypeVar("T")
 
 _MOST_RESULT_BYTES = 16 * 1024
 _MOST_MESSAGE_BYTES = 256 * 1024
@@ -135,6 +137,11 @@ class Agent(abc.ABC):
         self._run: run_pb2.Run | None = None
         self._state = AgentState.IDLE
         self._current_step = 0
+        #: Set to stop the work on the run.
+        self._stopped = asyncio.Event()
+        #: Set while nothing works on the run.
+        self._over = asyncio.Event()
+        self._over.set()
 
     @abc.abstractmethod
     async def step(self, step: Step) -> StepResult | str:
@@ -157,32 +164,35 @@ class Agent(abc.ABC):
     async def run(self, request: str = "") -> AgentRun:
         """Does steps until the run is over. Canceling the task cancels the run.
 
-        Raises what a step raised, unless the run ended during that step.
+        Raises what a step raised, unless the run ended during that step, and CanceledError if `cancel` or `close` was
+        called before the first step.
         `request` becomes the user's first message.
         """
         if self._state is not AgentState.IDLE:
             raise RuntimeError(f"Cannot run agent from state: {self._state.value}")
         self._state = AgentState.RUNNING
+        self._stopped.clear()
+        self._over.clear()
         try:
-            if self._run is None:
-                self._run = await self._create()
-            start = run_pb2.StartRunRequest(request_id=str(uuid.uuid4()), run_id=self.run_id, request=request)
-            started = await self._transport.retried(self._transport.stubs.runs.StartRun, start, self._step_timeout)
+            started = await self._unless_stopped(self._start(request))
+            if started is None:
+                raise CanceledError("the agent was canceled or closed before its first step", code="CANCELLED")
             return await self._loop(
                 started.next_step if started.HasField("next_step") else None, started.run.sandbox_id
             )
         except BaseException:
             await asyncio.shield(self._give_up())
             raise
+        finally:
+            self._over.set()
 
     async def cancel(self) -> None:
-        """Ends a RUNNING run: cancels its step, and `run` returns."""
+        """Ends the run: cancels its step, and `run` returns."""
+        self._stopped.set()
+        await self._over.wait()
+        # `run` has done so, unless the service could not be reached for a few seconds.
         if self._run is not None:
-            await self._transport.retried(
-                self._transport.stubs.runs.CancelRun,
-                run_pb2.CancelRunRequest(run_id=self.run_id),
-                self._step_timeout,
-            )
+            await self._cancel_run(self._step_timeout)
 
     async def reset(self) -> None:
         """Returns it to IDLE after FINISHED or ERROR, and clears its messages."""
@@ -195,7 +205,9 @@ class Agent(abc.ABC):
         self._settle(AgentState.IDLE, 0)
 
     async def close(self) -> None:
-        """Cancels the run, if there is one, and deletes it. Idempotent."""
+        """Cancels the run, if there is one, and deletes it once `run` is over. Idempotent."""
+        self._stopped.set()
+        await self._over.wait()
         if self._run is not None:
             await self._transport.retried(
                 self._transport.stubs.runs.DeleteRun,
@@ -221,13 +233,20 @@ class Agent(abc.ABC):
         self._request.request_id = str(uuid.uuid4())
         return run
 
+    async def _start(self, request: str) -> run_pb2.StartRunResponse:
+        if self._run is None:
+            self._run = await self._create()
+        start = run_pb2.StartRunRequest(request_id=str(uuid.uuid4()), run_id=self.run_id, request=request)
+        return await self._transport.retried(self._transport.stubs.runs.StartRun, start, self._step_timeout)
+
     async def _loop(self, step: run_pb2.NextStep | None, sandbox_id: str) -> AgentRun:
         while step is not None:
             self._current_step = step.step
-            report, error = await self._do(step, sandbox_id)
-            if report is None:
+            done = await self._unless_stopped(self._attempt(step, sandbox_id), self._stay_alive(step))
+            if done is None:
                 break
-            verdict = await self._report(report)
+            report, error = done
+            verdict = await self._unless_stopped(self._report(report))
             if verdict is None:
                 # The run ended during the step. If the step raised, that may be why: its commands were killed.
                 break
@@ -237,19 +256,18 @@ class Agent(abc.ABC):
             step = verdict.next_step if verdict.HasField("next_step") else None
         return await self._result()
 
-    async def _do(
-        self, step: run_pb2.NextStep, sandbox_id: str
-    ) -> tuple[run_pb2.ReportStepRequest | None, Exception | None]:
-        """Does one step and sends keepalives meanwhile. Does not report it if the run ended meanwhile."""
-        alive = asyncio.create_task(self._stay_alive(step))
-        work = asyncio.create_task(self._attempt(step, sandbox_id))
+    async def _unless_stopped(self, work: Coroutine[Any, Any, T], *ends: Coroutine[Any, Any, object]) -> T | None:
+        """Does work. If `cancel` or `close` is called or one of `ends` returns meanwhile, cancels it and returns None."""
+        doing = asyncio.create_task(work)
+        tasks: list[asyncio.Task[Any]] = [doing]
+        tasks += [asyncio.create_task(end) for end in (self._stopped.wait(), *ends)]
         try:
-            await asyncio.wait((alive, work), return_when=asyncio.FIRST_COMPLETED)
-            return work.result() if work.done() else (None, None)
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            return doing.result() if doing.done() else None
         finally:
-            for task in (alive, work):
+            for task in tasks:
                 task.cancel()
-            await asyncio.gather(alive, work, return_exceptions=True)
+            await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _attempt(
         self, step: run_pb2.NextStep, sandbox_id: str
@@ -294,7 +312,7 @@ class Agent(abc.ABC):
             return None
 
     async def _result(self) -> AgentRun:
-        run = await self._get()
+        run = await (self._cancel_run() if self._stopped.is_set() else self._get())
         self._settle(_state_of(run), run.current_step)
         outcome = _convert.run_outcome(run.outcome)
         return AgentRun(run.run_id, self._state, outcome, run.message, run.summary)
@@ -315,6 +333,11 @@ class Agent(abc.ABC):
         """Reads the run, with retries over broken connections: a read is safe to repeat."""
         request = run_pb2.GetRunRequest(run_id=self.run_id)
         return (await self._transport.read(self._transport.stubs.runs.GetRun, request, self._step_timeout)).run
+
+    async def _cancel_run(self, retry_for: float | None = None) -> run_pb2.Run:
+        """Ends the run at the service, if it is RUNNING."""
+        request = run_pb2.CancelRunRequest(run_id=self.run_id)
+        return (await self._transport.retried(self._transport.stubs.runs.CancelRun, request, retry_for)).run
 
     @property
     def _transport(self) -> AsyncTransport:
