@@ -180,7 +180,8 @@ export class RunHandler implements ServiceImpl<typeof RunService> {
     const runId = callerId("run_id", request.runId);
     const after = integer("after_sequence", request.afterSequence, { min: 0 });
     const items = this.#parts.runs.catalog.watch(ownerOf(context), runId, after, context.signal);
-    for await (const item of withKeepalive(items, this.#parts.keepaliveMs)) {
+    // At once if there is nothing to send: a client that reconnects has to know that it succeeded.
+    for await (const item of withKeepalive(items, this.#parts.keepaliveMs, 0)) {
       if (item === undefined) yield { item: { case: "keepalive", value: {} } };
       else if (item.type === "event") {
         yield { item: { case: "event", value: toWireRunEvent(runId, item.event) } };

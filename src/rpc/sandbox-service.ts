@@ -267,7 +267,8 @@ export class SandboxHandler implements ServiceImpl<typeof SandboxService> {
       afterSequence: integer("after_sequence", request.afterSequence, { min: 0 }),
     };
     const items = this.#parts.events.watch(filter, context.signal);
-    for await (const item of withKeepalive(items, this.#parts.keepaliveMs)) {
+    // At once if there is nothing to send: a client that reconnects has to know that it succeeded.
+    for await (const item of withKeepalive(items, this.#parts.keepaliveMs, 0)) {
       if (item === undefined) yield { item: { case: "keepalive", value: {} } };
       else if (item.type === "event") yield { item: { case: "event", value: toWireEvent(item.event) } };
       else {

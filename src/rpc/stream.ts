@@ -3,17 +3,21 @@ import { messageTooLarge } from "../server/error-conversion.ts";
 import type { RequestIterator } from "../server/request-bytes.ts";
 
 /**
- * Passes on a stream's items, and yields `undefined` whenever nothing came for `intervalMs`. If the reader stops, it
- * does not wait for the stream to end.
+ * Passes on a stream's items, and yields `undefined` whenever nothing came for `intervalMs`, or for `firstMs` before the
+ * first item. If the reader stops, it does not wait for the stream to end.
  */
 export async function* withKeepalive<T>(
   items: AsyncGenerator<T>,
   intervalMs: number,
+  firstMs = intervalMs,
 ): AsyncGenerator<T | undefined> {
   let next = new Awaited(items.next());
+  let waitMs = firstMs;
   try {
     while (true) {
-      if (!(await next.settlesWithin(intervalMs))) {
+      const isThere = await next.settlesWithin(waitMs);
+      waitMs = intervalMs;
+      if (!isThere) {
         yield undefined;
         continue;
       }

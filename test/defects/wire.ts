@@ -51,6 +51,36 @@ export const WIRE_DEFECTS: readonly Defect[] = [
     },
   },
   {
+    name: "a watch of sandboxes says nothing for 15 s if nothing happens, so a client does not know that it has reconnected",
+    changes: [
+      {
+        file: "src/rpc/sandbox-service.ts",
+        from: "withKeepalive(items, this.#parts.keepaliveMs, 0)",
+        to: "withKeepalive(items, this.#parts.keepaliveMs)",
+      },
+    ],
+    test: {
+      file: "test/unit/rpc/watch-keepalive.test.ts",
+      title: "a watch of %s without events starts with a keepalive",
+      row: "sandboxes",
+    },
+  },
+  {
+    name: "a watch of runs says nothing for 15 s if nothing happens, so a client does not know that it has reconnected",
+    changes: [
+      {
+        file: "src/rpc/run-service.ts",
+        from: "withKeepalive(items, this.#parts.keepaliveMs, 0)",
+        to: "withKeepalive(items, this.#parts.keepaliveMs)",
+      },
+    ],
+    test: {
+      file: "test/unit/rpc/watch-keepalive.test.ts",
+      title: "a watch of %s without events starts with a keepalive",
+      row: "runs",
+    },
+  },
+  {
     name: "a connection serves no call once canceled ones have left much unsent",
     changes: [
       {

@@ -22,7 +22,7 @@ import grpc
 import grpc.aio
 import pytest
 
-from berth import AsyncBerth, AsyncProcess, AsyncSandbox, Berth, ConnectionLostError, errors
+from berth import AsyncBerth, AsyncProcess, AsyncSandbox, Berth, ConnectionLostError, SandboxEvent, _convert, errors
 from berth.v1 import error_pb2, process_pb2, process_pb2_grpc, sandbox_pb2, sandbox_pb2_grpc
 from conftest import Link
 
@@ -663,6 +663,36 @@ async def test_downloads_and_events_go_on(link: Link, berth: AsyncBerth) -> None
                 await made.update(labels={"a": "b"})
                 event = await events.read()
                 assert event is not None and event.type == "UPDATED"
+
+
+async def test_each_break_of_a_watch_has_its_own_time(
+    link: Link, berth: AsyncBerth, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    late, answers, convert = 0.0, 0, _convert.sandbox_event
+
+    def counted(answer: sandbox_pb2.WatchEventsResponse) -> SandboxEvent | None:
+        nonlocal answers
+        answers += 1
+        return convert(answer)
+
+    monkeypatch.setattr("berth._retry.monotonic", lambda: time.monotonic() + late)
+    monkeypatch.setattr("berth._convert.sandbox_event", counted)
+    async with berth.sandboxes.create() as made, AsyncBerth(link.address) as other:
+        async with other.sandboxes.events(sandbox_id=made.sandbox_id) as events:
+            seen = [await events.read(), await events.read()]
+            assert [event.type for event in seen if event] == ["CREATING", "RUNNING"]
+            reading = asyncio.create_task(events.read())
+            for _ in range(2):
+                # It has read everything: the service answers with a keepalive.
+                before, since = answers, time.monotonic()
+                link.cut()
+                while answers == before and time.monotonic() < since + 10:
+                    await asyncio.sleep(0.01)
+                assert answers > before and not reading.done()
+                late += 3600
+            await made.update(labels={"a": "b"})
+            event = await reading
+            assert event is not None and event.type == "UPDATED"
 
 
 async def test_a_watch_that_is_canceled_while_it_is_entered_ends(link: Link, berth: AsyncBerth) -> None:

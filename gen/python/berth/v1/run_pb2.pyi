@@ -1219,7 +1219,10 @@ class WatchRunResponse(_message.Message):
 
     @_builtins.property
     def keepalive(self) -> _sandbox_pb2.WatchKeepalive:
-        """Sent periodically so that idle connections stay open; carries nothing."""
+        """Sent at once if there is no event yet, so that the caller knows that it
+        watches, and periodically, so that idle connections stay open. Carries
+        nothing.
+        """
 
     def __init__(
         self,

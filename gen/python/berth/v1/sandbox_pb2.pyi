@@ -2008,7 +2008,10 @@ class WatchEventsResponse(_message.Message):
 
     @_builtins.property
     def keepalive(self) -> Global___WatchKeepalive:
-        """Sent periodically so that idle connections stay open; carries nothing."""
+        """Sent at once if there is no event yet, so that the caller knows that it
+        watches, and periodically, so that idle connections stay open. Carries
+        nothing.
+        """
 
     def __init__(
         self,

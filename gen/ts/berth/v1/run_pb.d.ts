@@ -1111,7 +1111,9 @@ export declare type WatchRunResponse = Message<"berth.v1.WatchRunResponse"> & {
     case: "trimmed";
   } | {
     /**
-     * Sent periodically so that idle connections stay open; carries nothing.
+     * Sent at once if there is no event yet, so that the caller knows that it
+     * watches, and periodically, so that idle connections stay open. Carries
+     * nothing.
      *
      * @generated from field: berth.v1.WatchKeepalive keepalive = 3;
      */

@@ -1728,7 +1728,9 @@ export declare type WatchEventsResponse = Message<"berth.v1.WatchEventsResponse"
     case: "trimmed";
   } | {
     /**
-     * Sent periodically so that idle connections stay open; carries nothing.
+     * Sent at once if there is no event yet, so that the caller knows that it
+     * watches, and periodically, so that idle connections stay open. Carries
+     * nothing.
      *
      * @generated from field: berth.v1.WatchKeepalive keepalive = 3;
      */
