@@ -9,6 +9,24 @@ const LIMIT = "test/integration/processes/process-limit.test.ts";
 /** Of commands: their places, their lanes, what is kept of them. */
 export const PROCESS_DEFECTS: readonly Defect[] = [
   {
+    name: "a prompt of the request does not reach a command at a terminal if the image's shell is bash",
+    changes: [{ file: "src/processes/shell/script.ts", from: "|PS[124]|", to: "|PS4|" }],
+    test: {
+      file: "test/unit/processes/shell/script.test.ts",
+      title: "a shell that is bash passes on the variable %s",
+      row: "PS1",
+    },
+  },
+  {
+    name: "a variable PIPESTATUS of the request does not reach a command in a lane of bash",
+    changes: [{ file: "src/processes/shell/script.ts", from: "|PIPESTATUS|", to: "|" }],
+    test: {
+      file: "test/unit/processes/shell/script.test.ts",
+      title: "a shell that is bash passes on the variable %s",
+      row: "PIPESTATUS",
+    },
+  },
+  {
     name: "a command that ended while no service was there has timed out if it is found late",
     changes: [
       {
