@@ -9,6 +9,21 @@ const LIMIT = "test/integration/processes/process-limit.test.ts";
 /** Of commands: their places, their lanes, what is kept of them. */
 export const PROCESS_DEFECTS: readonly Defect[] = [
   {
+    name: "output of a process no longer goes to disk once the service could open no more files",
+    changes: [
+      {
+        file: "src/processes/spill.ts",
+        from: 'await openPatiently(file, "wx+")',
+        to: 'await open(file, "wx+", 0o600)',
+      },
+    ],
+    test: {
+      file: "test/unit/processes/transcript.test.ts",
+      title:
+        "output that cannot move to disk for lack of a descriptor moves there later, and so does what follows",
+    },
+  },
+  {
     name: "a prompt of the request does not reach a command at a terminal if the image's shell is bash",
     changes: [{ file: "src/processes/shell/script.ts", from: "|PS[124]|", to: "|PS4|" }],
     test: {
