@@ -9,6 +9,15 @@ const LIMIT = "test/integration/processes/process-limit.test.ts";
 /** Of commands: their places, their lanes, what is kept of them. */
 export const PROCESS_DEFECTS: readonly Defect[] = [
   {
+    name: "after a crash, a command that waited for its shell is taken for one that ran before it",
+    changes: [{ file: "src/processes/recover.ts", from: "new Map(inOrder.map(", to: "new Map(found.map(" }],
+    test: {
+      file: "test/unit/processes/recover.test.ts",
+      title:
+        "a process that was stored before an earlier one in its shell, because it waited, is not taken for that",
+    },
+  },
+  {
     name: "output of a process no longer goes to disk once the service could open no more files",
     changes: [
       {
