@@ -152,8 +152,19 @@ export class ProcessJournal {
   }
 
   #stored(process: Process, blocks = this.#blocksOf(process)): StoredProcess {
-    const { id, status, startedAt, user, hasTerminal, startTimeMs, leader, trace, stdin, recoveredAt } =
-      process;
+    const {
+      id,
+      status,
+      startedAt,
+      ranAt,
+      user,
+      hasTerminal,
+      startTimeMs,
+      leader,
+      trace,
+      stdin,
+      recoveredAt,
+    } = process;
     const { command, timeoutMs, keepStdinOpen, onDisconnect, disconnectGraceMs, outputLimitBytes, runId } =
       process.options;
     const options = {
@@ -175,6 +186,7 @@ export class ProcessJournal {
       startTimeMs,
       startedAt: time.at(startedAt),
       leader,
+      ...(ranAt !== undefined && { ranAt: time.at(ranAt) }),
       ...(trace && { trace }),
       ...(stdin && { stdin }),
       status,

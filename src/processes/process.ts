@@ -101,6 +101,7 @@ export class Process {
   /** Undefined before it is known to run, and after its end, because a job keeps a shell and a connection open. */
   #job: Job | undefined;
   #leader: LeaderId | undefined;
+  #ranAt: number | undefined;
   #stdin: StdinWriter | undefined;
   #paused = false;
   #lookAgain: NodeJS.Timeout | undefined;
@@ -214,6 +215,11 @@ export class Process {
   /** The leader of its process group in the sandbox; undefined before it is known to run. */
   get leader(): LeaderId | undefined {
     return this.#leader;
+  }
+
+  /** When it got its leader, on the monotonic clock; undefined before that. */
+  get ranAt(): number | undefined {
+    return this.#ranAt;
   }
 
   /** What a later run of the service needs to reattach to it; undefined if that is impossible, or if it has ended. */
@@ -352,6 +358,7 @@ export class Process {
   #follow(job: Job, { signal }: Lease): void {
     this.#job = job;
     this.#leader = { pid: job.pid, startTime: job.startTime };
+    this.#ranAt = this.#parts.clock.monotonicMs();
     this.#balance();
     if (this.#ending !== undefined) this.#beginKill(this.#ending);
     const onSandboxEnd = (): void => {

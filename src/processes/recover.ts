@@ -54,7 +54,8 @@ export async function recoverProcesses(
     facts: JSON.parse(stored.facts) as ProcessFacts,
   }));
   // A shell runs one command after the other. Before the last one all have ended, whether that was stored or not.
-  const lastOf = new Map(found.map(({ stored, facts }) => [leaderKey(facts), stored.processId]));
+  const inOrder = [...found].sort((a, b) => (a.facts.ranAt ?? 0) - (b.facts.ranAt ?? 0));
+  const lastOf = new Map(inOrder.map(({ stored, facts }) => [leaderKey(facts), stored.processId]));
   const load = ({ stored, facts: { trace, ...known } }: (typeof found)[number]): Process => {
     const isOver = lastOf.get(leaderKey(known)) !== stored.processId;
     // Also if it is lost: who had read beyond that must learn how it ended.

@@ -155,7 +155,7 @@ class Segment {
   }
 
   static async create(file: string): Promise<Segment> {
-    return new Segment(file, await open(file, "wx+", 0o600));
+    return new Segment(file, await openPatiently(file, "wx+"));
   }
 
   /** A file that an earlier run of the service wrote. */
@@ -205,7 +205,7 @@ class Segment {
   #readHeld(position: number, length: number): Promise<Buffer> {
     if (this.#handle !== undefined) return readFrom(this.#handle, position, length);
     return opened.run(async () => {
-      const handle = await openPatiently(this.#path);
+      const handle = await openPatiently(this.#path, "r");
       return readFrom(handle, position, length).finally(() => handle.close());
     });
   }
@@ -218,11 +218,11 @@ class Segment {
   }
 }
 
-/** Opens a file for reading; if the service may open no more files, once it may. Other errors mean that it is lost. */
-async function openPatiently(file: string): Promise<FileHandle> {
+/** Opens a file; if the service may open no more files, once it may. */
+async function openPatiently(file: string, flags: "r" | "wx+"): Promise<FileHandle> {
   for (;;) {
     try {
-      return await open(file, "r");
+      return await open(file, flags, 0o600);
     } catch (error) {
       if (!/^E[MN]FILE$/.test(codeOf(error) ?? "")) throw error;
     }

@@ -52,6 +52,8 @@ export interface ProcessFacts {
   readonly startedAt: number;
   /** Undefined: not known to run yet. */
   readonly leader: LeaderId | undefined;
+  /** When it got its leader, in service time. Processes of one shell ran in this order. Absent before that. */
+  readonly ranAt?: number;
   /** Absent once it has ended. */
   readonly trace?: JobTrace | undefined;
   /** Absent without stdin, and once it has ended. */

@@ -4,10 +4,112 @@ const ATTACK = "test/integration/processes/shell/lane-attack.test.ts";
 const FOUND_ENDS = "test/integration/restart/found-ends.test.ts";
 const HOSTILE = "test/integration/processes/hostile-processes.test.ts";
 const LARGE = "test/integration/processes/large-environment.test.ts";
+const LATE = "test/integration/processes/shell/late-starts.test.ts";
 const LIMIT = "test/integration/processes/process-limit.test.ts";
 
 /** Of commands: their places, their lanes, what is kept of them. */
 export const PROCESS_DEFECTS: readonly Defect[] = [
+  {
+    name: "a command that a lane starts after its caller has left runs on, and nobody can end it",
+    changes: [
+      {
+        file: "src/processes/shell/shell-job.ts",
+        from: "    if (leader !== undefined && limit?.aborted) onLate?.(this);\n",
+        to: "",
+      },
+    ],
+    test: {
+      file: LATE,
+      title: "a command that a lane starts after its start was given up is ended",
+    },
+  },
+  {
+    name: "a command that its own shell starts after its caller has left runs on, and nobody can end it",
+    changes: [
+      {
+        file: "src/processes/shell/plain-job.ts",
+        from: "      if (!limit?.aborted) this.close();",
+        to: "      this.close();",
+      },
+    ],
+    test: {
+      file: LATE,
+      title: "a command that its own shell starts after its start was given up is ended, from %s",
+      row: "outside",
+    },
+  },
+  {
+    name: "a command that starts after its caller has left runs on if the engine cannot end it from outside",
+    changes: [
+      {
+        file: "src/processes/shell/lanes.ts",
+        from: "      else await this.ask(sandbox, user, killFromInside, AbortSignal.timeout(LATE_KILL_MS));\n",
+        to: "",
+      },
+    ],
+    test: {
+      file: LATE,
+      title: "a command that its own shell starts after its start was given up is ended, from %s",
+      row: "inside",
+    },
+  },
+  {
+    name: "a command runs although the engine gave up its start halfway",
+    changes: [
+      {
+        file: "src/processes/shell/script.ts",
+        from: "'\\\\n'\nread -r BERTH_NONCE || exit",
+        to: "'\\\\n'\nread -r BERTH_NONCE",
+      },
+    ],
+    test: {
+      file: "test/unit/processes/shell/plain-job.test.ts",
+      title: "a start with %s that the engine gives up halfway runs nothing",
+      row: "pipes",
+    },
+  },
+  {
+    name: "after a crash, a command that waited for its shell is taken for one that ran before it",
+    changes: [{ file: "src/processes/recover.ts", from: "new Map(inOrder.map(", to: "new Map(found.map(" }],
+    test: {
+      file: "test/unit/processes/recover.test.ts",
+      title:
+        "a process that was stored before an earlier one in its shell, because it waited, is not taken for that",
+    },
+  },
+  {
+    name: "output of a process no longer goes to disk once the service could open no more files",
+    changes: [
+      {
+        file: "src/processes/spill.ts",
+        from: 'await openPatiently(file, "wx+")',
+        to: 'await open(file, "wx+", 0o600)',
+      },
+    ],
+    test: {
+      file: "test/unit/processes/transcript.test.ts",
+      title:
+        "output that cannot move to disk for lack of a descriptor moves there later, and so does what follows",
+    },
+  },
+  {
+    name: "a prompt of the request does not reach a command at a terminal if the image's shell is bash",
+    changes: [{ file: "src/processes/shell/script.ts", from: "|PS[124]|", to: "|PS4|" }],
+    test: {
+      file: "test/unit/processes/shell/script.test.ts",
+      title: "a shell that is bash passes on the variable %s",
+      row: "PS1",
+    },
+  },
+  {
+    name: "a variable PIPESTATUS of the request does not reach a command in a lane of bash",
+    changes: [{ file: "src/processes/shell/script.ts", from: "|PIPESTATUS|", to: "|" }],
+    test: {
+      file: "test/unit/processes/shell/script.test.ts",
+      title: "a shell that is bash passes on the variable %s",
+      row: "PIPESTATUS",
+    },
+  },
   {
     name: "a command that ended while no service was there has timed out if it is found late",
     changes: [
@@ -932,8 +1034,8 @@ export const PROCESS_DEFECTS: readonly Defect[] = [
     changes: [
       {
         file: "src/processes/shell/plain-job.ts",
-        from: 'if (terminal) spawned.writeStdin(Buffer.from("\\n")).catch(() => {});',
-        to: 'if (terminal) await spawned.writeStdin(Buffer.from("\\n"));',
+        from: 'spawned.writeStdin(Buffer.from(goAhead, "latin1")).catch(() => {});',
+        to: 'await spawned.writeStdin(Buffer.from(goAhead, "latin1"));',
       },
     ],
     test: {

@@ -41,6 +41,8 @@ export interface JobRequest {
   readonly timeoutMs?: number;
   /** Aborted when nobody waits for its start any more. */
   readonly limit?: AbortSignal;
+  /** Called with the job if it starts although {@link limit} was aborted. */
+  readonly onLate?: (job: Job) => void;
 }
 
 /** How a job ended. */
@@ -105,8 +107,8 @@ export interface Job extends Leader {
 export interface JobRunner {
   /**
    * Starts a job; resolves when it exists. The signal ends the wait for a shell, and cancels a start that has not
-   * reached the engine. A job that was already passed to a shell or the engine still starts, and is returned, so that
-   * nothing runs unnoticed.
+   * reached the engine. A job that was already passed to a shell or the engine is still waited for and returned. If
+   * that takes too long the start fails, and the job is ended if it starts later, so that nothing runs unnoticed.
    * @throws `INVALID_ARGUMENT` for a working directory or user that does not exist; the engine's errors.
    */
   start(sandbox: LeasedSandbox, request: JobRequest, output: JobOutput, signal: AbortSignal): Promise<Job>;

@@ -11,7 +11,7 @@ import { Lane } from "./lane.ts";
 import { LaneJob } from "./lane-job.ts";
 import { LanePool, type LanePoolSettings, TURN_MS } from "./lane-pool.ts";
 import { PrestartedShells } from "./prestarted-shells.ts";
-import { assertPassable, signalCommand } from "./script.ts";
+import { assertPassable, killCommand, signalCommand, terminateCommand } from "./script.ts";
 import { orObstacle, type StartWatchParts, watchStart } from "./start-watch.ts";
 
 /** Longer commands run as plain jobs, because shells read them slowly. */
@@ -27,6 +27,8 @@ const STARTS_AT_ONCE = 8;
 const READY_ANSWER_MS = 500;
 /** Interval of checks of a shell that has not started its job. */
 const STUCK_MS = 250;
+/** How long shells may take to end a job that started too late: the sandbox is slow. */
+const LATE_KILL_MS = 30_000;
 const STOPPED = "Something in it stops every process that is started there, so nothing can be run in it.";
 
 /** Runs commands in a shell, one after another, and returns a result from their answers. */
@@ -107,10 +109,12 @@ export class Lanes implements JobRunner, Shells {
       timeoutMs: request.timeoutMs,
     };
     const fits = request.terminal === undefined && request.user === sandbox.user && short;
+    const onLate = this.#enderOf(sandbox, request.user);
     const startNow = async (limit: AbortSignal): Promise<Job> => {
+      const limited = { ...request, limit, onLate };
       const ready = this.#ready.get(sandbox.ref);
-      const job = ready && fits && (await this.#startIn(sandbox, ready, request, output, signal, limit));
-      return job || this.#plain.start(sandbox, { ...request, limit }, output, signal);
+      const job = ready && fits && (await this.#startIn(sandbox, ready, limited, output, signal));
+      return job || this.#plain.start(sandbox, limited, output, signal);
     };
     const start = (): Promise<Job> => watchStart(watch, startNow, signal);
     const ready = this.#ready.get(sandbox.ref);
@@ -122,14 +126,14 @@ export class Lanes implements JobRunner, Shells {
   async #startIn(
     sandbox: LeasedSandbox,
     ready: ReadyShells,
-    request: JobRequest,
+    request: JobRequest & { readonly limit: AbortSignal },
     output: JobOutput,
     signal: AbortSignal,
-    limit: AbortSignal,
   ): Promise<Job | undefined> {
+    const { limit } = request;
     if (request.stdin) {
       const shell = ready.forStdin.take();
-      return shell && this.#unlessStuck(sandbox, shell, limit, shell.run({ ...request, limit }, output));
+      return shell && this.#unlessStuck(sandbox, shell, limit, shell.run(request, output));
     }
     const lane = ready.lanes.takeIdle() ?? (await ready.lanes.take(AbortSignal.any([signal, limit])));
     if (lane === undefined) return undefined;
@@ -189,6 +193,30 @@ export class Lanes implements JobRunner, Shells {
       over = true;
       clearTimeout(looking);
       limit.removeEventListener("abort", onLimit);
+    }
+  }
+
+  /** Ends a user's job that starts when nobody waits for it any more. Holds nothing of its request. */
+  #enderOf(sandbox: LeasedSandbox, user: string): (job: Job) => void {
+    return (job) => void this.#end(sandbox, user, job);
+  }
+
+  async #end(sandbox: LeasedSandbox, user: string, job: Job): Promise<void> {
+    const release = job.hold();
+    const killFromInside: ShellProbe<unknown> = async (ask) => {
+      await ask(terminateCommand(job));
+      return ask(killCommand(job.pid));
+    };
+    try {
+      const outside = await this.#outside(sandbox);
+      if (outside !== undefined) await outside.killTree(job);
+      else await this.ask(sandbox, user, killFromInside, AbortSignal.timeout(LATE_KILL_MS));
+    } catch (error) {
+      const { sandboxId } = sandbox;
+      this.#logger.warn({ sandboxId, err: error }, "a command that started too late could not be ended");
+    } finally {
+      release?.();
+      job.close();
     }
   }
 

@@ -3,7 +3,7 @@ import type { Engine, OutputStream, SpawnedProcess } from "../../engine/port.ts"
 import type { LeasedSandbox } from "../../sandboxes/lease.ts";
 import { shellGone, workingDirMissing } from "./errors.ts";
 import type { Job, JobEnd, JobOutput, JobRequest, JobRunner } from "./job.ts";
-import { parseLeader, plainJobCommand } from "./script.ts";
+import { parseLeader, plainJobCommand, type ShellText } from "./script.ts";
 import { ASK_ENGINE_AFTER_MS, ShellJob } from "./shell-job.ts";
 
 /** More text than this before the first marker is not an engine's message. */
@@ -27,21 +27,25 @@ export class PlainJob extends ShellJob {
     this.startTime = startTime;
   }
 
-  /** Waits until the job runs. @throws `ShellGoneError` if the shell ended before that. */
-  async begin(spawned: SpawnedProcess): Promise<void> {
+  /**
+   * Sends the shell what it waits for, and waits until the job runs.
+   * @throws `ShellGoneError` if the shell ended before that.
+   */
+  async begin(spawned: SpawnedProcess, goAhead: ShellText): Promise<void> {
     this.spawned = spawned;
     const { limit, stdin, terminal } = this.request;
     this.limitStart();
-    const onLimit = (): void => this.fail(limit && abortError(limit));
+    const onLimit = (): void => this.giveUp(limit && abortError(limit));
     limit?.addEventListener("abort", onLimit, { once: true });
     if (limit?.aborted) onLimit();
     try {
       // A write fails if the shell has ended, which its streams report.
-      if (terminal) spawned.writeStdin(Buffer.from("\n")).catch(() => {});
-      else if (!stdin) spawned.closeStdin();
+      spawned.writeStdin(Buffer.from(goAhead, "latin1")).catch(() => {});
+      if (!stdin && !terminal) spawned.closeStdin();
       await this.started;
     } catch (error) {
-      this.close();
+      // A shell that has its go-ahead may still start the job, which must then be found and ended.
+      if (!limit?.aborted) this.close();
       throw error;
     } finally {
       limit?.removeEventListener("abort", onLimit);
@@ -98,10 +102,11 @@ export class PlainRunner implements JobRunner {
   ): Promise<Job> {
     throwIfAborted(signal);
     const job = new PlainJob(request, output);
+    const { goAhead, ...command } = plainJobCommand(request, job.nonce);
     const spawned = await this.#engine.spawn(
       sandbox.ref,
       {
-        ...plainJobCommand(request, job.nonce),
+        ...command,
         user: request.user,
         stdin: true,
         terminal: request.terminal,
@@ -110,7 +115,7 @@ export class PlainRunner implements JobRunner {
       job.sink,
       request.limit,
     );
-    await job.begin(spawned);
+    await job.begin(spawned, goAhead);
     return job;
   }
 }

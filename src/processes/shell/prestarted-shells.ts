@@ -151,12 +151,9 @@ export class PrestartedShell implements LeaderId {
   async run(request: JobRequest, output: JobOutput): Promise<Job | undefined> {
     const job = new PlainJob(request, output, this.startTime);
     this.#job = job;
-    const text = prestartedJobText(request, job.nonce);
-    // A write fails if the shell has ended, which its streams report.
-    this.#spawned.writeStdin(Buffer.from(text, "latin1")).catch(() => {});
     if (this.#ended !== undefined) job.sink.end(this.#ended.error);
     try {
-      await job.begin(this.#spawned);
+      await job.begin(this.#spawned, prestartedJobText(request, job.nonce));
       return job;
     } catch (error) {
       if (error instanceof ShellGoneError) return undefined;

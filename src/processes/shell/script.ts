@@ -126,7 +126,7 @@ const IDENTIFIER = /^[A-Za-z_][A-Za-z0-9_]*$/;
  * and those that the scripts of Berth use.
  */
 const SHELLS_OWN =
-  /^(_|BERTH_(NONCE|START|NTH|GO|STDIN|STDOUT|STDERR)|OPTIND|OPTERR|PPID|E?UID|GROUPS|LINENO|RANDOM|SECONDS|EPOCH.*|SRANDOM|SHELLOPTS|BASH.*|LC_.*|LANG|IFS|PS4|ENV|DIRSTACK|FUNCNAME|FUNCNEST|HIST.*|COMP_.*|POSIXLY_CORRECT|PWD|OLDPWD|SHLVL|TIMEFORMAT|TMOUT)$/;
+  /^(_|BERTH_(NONCE|START|NTH|GO|STDIN|STDOUT|STDERR)|OPTIND|OPTERR|PPID|E?UID|GROUPS|LINENO|RANDOM|SECONDS|EPOCH.*|SRANDOM|SHELLOPTS|BASH.*|LC_.*|LANG|IFS|PS[124]|PIPESTATUS|ENV|DIRSTACK|FUNCNAME|FUNCNEST|HIST.*|COMP_.*|POSIXLY_CORRECT|PWD|OLDPWD|SHLVL|TIMEFORMAT|TMOUT)$/;
 
 /**
  * Splits an environment into variables that every shell passes on unchanged, and those, as `NAME=value`, that only
@@ -379,11 +379,13 @@ for BERTH_START in \${BERTH_START##*) }; do [ $((BERTH_NTH=BERTH_NTH+1)) = 20 ] 
  * Runs "$@" as a child, so that its end is reported even while other processes hold its pipes. The nonce comes over
  * stdin: a job can read its parent's arguments and environment, but not what the parent has read. Traps let the shell
  * survive a signal to its process group; the child, which has no traps, reports the start. The command gets the shell's
- * environment, so this script removes its own variables.
+ * environment, so this script removes its own variables. The newline before the nonce comes is for the engine: the
+ * first output proves that the shell runs.
  */
 const WRAPPER = `${SURVIVE_SIGNALS}
 unset BERTH_NONCE BERTH_START BERTH_NTH
-read -r BERTH_NONCE
+printf '\\n'
+read -r BERTH_NONCE || exit
 cd -P -- "$2" 2>/dev/null || { printf '%sD;' "$BERTH_NONCE"; exit; }
 case $1 in i) exec 5<&0;; *) exec 5</dev/null;; esac
 shift 2
@@ -404,7 +406,7 @@ exit $1`;
  */
 const TERMINAL_WRAPPER = `unset BERTH_NONCE BERTH_START BERTH_NTH
 ${READ_START}
-read -r BERTH_NONCE
+read -r BERTH_NONCE || exit
 cd -P -- "$2" 2>/dev/null || { printf '%sD;' "$1"; exit; }
 printf '%sR%s;' "$1" "$$:$BERTH_START"
 shift 2
@@ -415,23 +417,22 @@ shift
 unset PWD OLDPWD SHLVL BERTH_NONCE BERTH_START BERTH_NTH
 "$@"`;
 
-/** What the engine starts to run a plain job. */
+/** What the engine starts to run a plain job, and the go-ahead that its shell waits for: without it, nothing runs. */
 export function plainJobCommand(
   { argv, env, workingDir, terminal, stdin }: JobRequest,
   nonce: string,
 ): {
   readonly argv: readonly string[];
   readonly env: Readonly<Record<string, string>>;
-  readonly input?: Buffer;
+  readonly goAhead: ShellText;
 } {
   const { plain, special } = divideEnv(env);
   const args = [workingDir, argv[0] ?? "", ...execCommand(argv, special)];
-  // A job with a terminal starts when the terminal's size is set.
   return terminal
-    ? { argv: ["/bin/sh", "-c", TERMINAL_WRAPPER, "sh", nonce, ...args], env: plain }
+    ? { argv: ["/bin/sh", "-c", TERMINAL_WRAPPER, "sh", nonce, ...args], env: plain, goAhead: "\n" }
     : {
         argv: ["/bin/sh", "-c", WRAPPER, "sh", stdin ? "i" : "n", ...args],
         env: plain,
-        input: Buffer.from(`${nonce}\n`),
+        goAhead: `${nonce}\n`,
       };
 }

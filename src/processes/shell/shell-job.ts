@@ -20,6 +20,11 @@ export const ASK_ENGINE_AFTER_MS = 1_000;
 const LATE_OUTPUT_PAUSES = 20;
 const LATE_OUTPUT_PAUSE_MS = 25;
 
+/** What a job needs of its request. Its command and its variables may be long. */
+type KeptRequest = Pick<JobRequest, "workingDir" | "stdin" | "terminal"> & {
+  readonly [name in "isDialogue" | "limit" | "onLate"]: JobRequest[name];
+};
+
 /**
  * A job in a shell that writes markers for the job's start and end to the job's own streams. Implements the state
  * machine of these markers, with the engine as a second source for the end. See README.md.
@@ -30,10 +35,10 @@ export abstract class ShellJob implements Job {
   readonly unsure = false;
   readonly nonce = newMarkerNonce();
   protected readonly nonceBytes = Buffer.from(this.nonce, "latin1");
-  protected readonly request: JobRequest;
+  protected readonly request: KeptRequest;
   /** The shell's process; undefined until the engine has returned it. */
   protected spawned: SpawnedProcess | undefined;
-  readonly #output: JobOutput;
+  #output: JobOutput;
   /** Undefined: nothing more on the stream comes from the job or its shell. */
   readonly #scanners: Record<OutputStream, MarkerScanner | undefined>;
   readonly #codes = new Map<OutputStream, number>();
@@ -52,7 +57,8 @@ export abstract class ShellJob implements Job {
   #paused = false;
 
   constructor(request: JobRequest, output: JobOutput) {
-    this.request = request;
+    const { workingDir, stdin, terminal, isDialogue, limit, onLate } = request;
+    this.request = { workingDir, stdin, terminal, isDialogue, limit, onLate };
     this.#output = output;
     this.#scanners = {
       stdout: this.#startScanner(),
@@ -137,6 +143,12 @@ export abstract class ShellJob implements Job {
   /** Call this if the job does not start. */
   protected fail(error: unknown): void {
     this.#start.reject(error);
+  }
+
+  /** Call this if nobody waits for the start any more. The job may still start, and is then passed to `onLate`. */
+  protected giveUp(error: unknown): void {
+    this.#output = () => {};
+    this.fail(error);
   }
 
   /**
@@ -238,6 +250,9 @@ export abstract class ShellJob implements Job {
     clearTimeout(this.#startTimer);
     this.#start.resolve();
     this.onStart(leader);
+    const { limit, onLate } = this.request;
+    // Without a leader it has already ended.
+    if (leader !== undefined && limit?.aborted) onLate?.(this);
   }
 
   async #askEngine(): Promise<void> {

@@ -126,6 +126,24 @@ describe("after the service was killed", () => {
     expect(bench.processes.get(OWNER, processId).status).toMatchObject({ cause: "EXITED", exitCode: 5 });
   });
 
+  test("a process that was stored before an earlier one in its shell, because it waited, is not taken for that", async () => {
+    const bench = await ProcessBench.start();
+    bench.runner.inOneShell = true;
+    const turn = Promise.withResolvers<void>();
+    bench.runner.starting = () => turn.promise;
+    const later = await bench.exec({ ...DETACHED, requestId: "r1", fingerprint: "f" });
+    bench.runner.starting = async () => {};
+    const earlier = await bench.exec();
+    await bench.clock.advance(1_000);
+    bench.job.exit(0);
+    turn.resolve();
+    await settled();
+    await bench.restart();
+    expect(bench.job.signals).toEqual([]);
+    expect(bench.processes.get(OWNER, earlier.processId).status).toMatchObject({ cause: "ENGINE_LOST" });
+    expect(bench.processes.get(OWNER, later.processId).status).toBeUndefined();
+  });
+
   test("a process with a grace waits that long for its caller", async () => {
     const bench = await ProcessBench.start();
     await bench.exec({ disconnectGraceMs: 10_000 });

@@ -384,6 +384,27 @@ test("output on disk that cannot be read for lack of a descriptor is read later,
   expect(await reading).toMatchObject({ type: "output", offset: 0, data: { length: 50_000 } });
 });
 
+test("output that cannot move to disk for lack of a descriptor moves there later, and so does what follows", async () => {
+  const transcript = transcriptOf({ windowBytes: 1_000_000, headBytes: 0, memoryBytes: 20_000 }, true);
+  onTestFinished(() => transcript.clear());
+  const end = takeDescriptors(0);
+  transcript.append("stdout", randomBytes(50_000));
+  try {
+    // The transcript's open comes before these.
+    for (let i = 0; i < 20; i++) await expect(open("/dev/null")).rejects.toMatchObject({ code: "EMFILE" });
+    transcript.append("stdout", randomBytes(50_000));
+    // It waits as for a slow disk.
+    expect(transcript.full).toBe(true);
+  } finally {
+    end();
+  }
+  transcript.append("stdout", randomBytes(50_000));
+  expect(await transcript.settle()).toBe(true);
+  expect(transcript.memoryBytes).toBe(0);
+  expect(await drain(transcript.reader({ stdout: 0, stderr: 0 }), empty())).toEqual([]);
+  transcript.end();
+});
+
 test("any number of readers of output on disk has a few files open", async () => {
   const transcript = await onDisk(50_000);
   const isOpen = (fd: string): boolean => {

@@ -55,10 +55,21 @@ test.each(["/bin/sh", "bash"])(
   },
 );
 
+test.each(["PS1", "PS2", "PIPESTATUS"])("a shell that is bash passes on the variable %s", async (name) => {
+  const { PATH } = process.env;
+  const job: JobRequest = { ...request, argv: ["printenv", name], env: { [name]: "of the request" } };
+  for (const terminal of [undefined, { columns: 80, rows: 24 }]) {
+    const { argv, env, goAhead } = plainJobCommand({ ...job, terminal }, NONCE);
+    expect(await codeOf(["bash", ...argv.slice(1)], goAhead, { PATH, ...env })).toBe(0);
+  }
+  expect(await codeOf(["bash", "-c", PRESTARTED_SHELL], prestartedJobText(job, NONCE))).toBe(0);
+  expect(await codeOf(["bash"], PLAIN_START + LANE_BOOT + jobText(job, NONCE, false))).toBe(0);
+});
+
 // The engine reports this code if output holds up the markers.
 test("every kind of shell ends with the exit code of its job", async () => {
   const plain = plainJobCommand(request, NONCE);
-  expect(await codeOf(plain.argv, plain.input ?? "")).toBe(7);
+  expect(await codeOf(plain.argv, plain.goAhead)).toBe(7);
   expect(await codeOf(["/bin/sh", "-c", PRESTARTED_SHELL], prestartedJobText(request, NONCE))).toBe(7);
   const lane = PLAIN_START + LANE_BOOT;
   const job = (code: number): string =>
