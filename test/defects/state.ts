@@ -92,6 +92,21 @@ export const STATE_DEFECTS: readonly Defect[] = [
     },
   },
   {
+    name: "a retry of an upload fails because the caller that it waited for has left",
+    changes: [
+      {
+        file: "src/state/request-log.ts",
+        from: 'if (needs !== "input" || entry.state !== "failed" || wasStopped) throw error;',
+        to: 'if (needs !== "input" || entry.state !== "answered" || wasStopped) throw error;',
+      },
+    ],
+    test: {
+      file: "test/unit/state/request-log.test.ts",
+      title: "amid its input leaves a retry that waits to send its own",
+      suite: "a caller that goes away",
+    },
+  },
+  {
     name: "a commit waits for the disk until a long log is in the file",
     changes: [
       {

@@ -133,7 +133,7 @@ describe("a caller that goes away", () => {
           setTimeout(() => reject(new Error("late")), 20);
         });
       });
-    const first = log.run(key("a"), leaving.signal, endless, { endsWithCallers: true });
+    const first = log.run(key("a"), leaving.signal, endless, { needs: "reader" });
     leaving.abort();
     await expect(first).rejects.toMatchObject({ reason: "CANCELED" });
     expect(canceled).toBe(true);
@@ -147,13 +147,38 @@ describe("a caller that goes away", () => {
     const { log, count } = newLog();
     const leaving = new AbortController();
     const late = Promise.withResolvers<number>();
-    const first = log.run(key("a"), leaving.signal, () => late.promise, { endsWithCallers: true });
+    const first = log.run(key("a"), leaving.signal, () => late.promise, { needs: "reader" });
     leaving.abort();
     await expect(first).rejects.toMatchObject({ reason: "CANCELED" });
     expect(await log.run(key("a"), never, count)).toBe(1);
     late.resolve(2);
     await settled();
     expect(await log.run(key("a"), never, count)).toBe(1);
+  });
+
+  test("amid its input leaves a retry that waits to send its own", async () => {
+    const { log, count, runs } = newLog();
+    const leaving = new AbortController();
+    const input = Promise.withResolvers<number>();
+    const first = log.run(key("a"), leaving.signal, () => input.promise, { needs: "input" });
+    const waiting = [1, 2].map(() => log.run(key("a"), never, count, { needs: "input" }));
+    leaving.abort();
+    await expect(first).rejects.toMatchObject({ reason: "CANCELED" });
+    expect(runs()).toBe(0);
+    input.reject(new BerthError("CANCELED", "The call was canceled."));
+    expect(await Promise.allSettled(waiting)).toEqual([1, 2].map(() => ({ status: "fulfilled", value: 1 })));
+  });
+
+  test("after its input has been read leaves the answer to a retry that waits", async () => {
+    const { log, count, runs } = newLog();
+    const leaving = new AbortController();
+    const rest = Promise.withResolvers<string>();
+    const first = log.run(key("a"), leaving.signal, () => rest.promise, { needs: "input" });
+    const retry = log.run(key("a"), never, count, { needs: "input" });
+    leaving.abort();
+    await expect(first).rejects.toMatchObject({ reason: "CANCELED" });
+    rest.resolve("done");
+    expect([await retry, runs()]).toEqual(["done", 0]);
   });
 
   test("before it began runs nothing", async () => {
@@ -165,13 +190,11 @@ describe("a caller that goes away", () => {
 
 test("a service that stops cancels requests in progress, and a retry runs again", async () => {
   const { log, count } = newLog();
-  const stopped = log.run(
-    key("a"),
-    never,
-    (signal) => new Promise((_, reject) => signal.addEventListener("abort", () => reject(signal.reason))),
-  );
+  const work = (signal: AbortSignal): Promise<number> =>
+    new Promise((_, reject) => signal.addEventListener("abort", () => reject(signal.reason)));
+  const stopped = [1, 2].map(() => log.run(key("a"), never, work, { needs: "input" }));
   log.stop(new BerthError("SHUTTING_DOWN", "on purpose"));
-  await expect(stopped).rejects.toMatchObject({ reason: "SHUTTING_DOWN" });
+  for (const call of stopped) await expect(call).rejects.toMatchObject({ reason: "SHUTTING_DOWN" });
   expect(await log.run(key("a"), never, count)).toBe(1);
 });
 
