@@ -107,6 +107,14 @@ export const STATE_DEFECTS: readonly Defect[] = [
     },
   },
   {
+    name: "the oldest requests beyond the limit are removed at once, with hundreds of megabytes of answers",
+    changes: [{ file: "src/state/request-store.ts", from: "    left.bytes -= bytes;\n", to: "" }],
+    test: {
+      file: "test/unit/state/request-log.test.ts",
+      title: "large answers of requests beyond the limits are removed a part at a time",
+    },
+  },
+  {
     name: "a commit waits for the disk until a long log is in the file",
     changes: [
       {
@@ -419,8 +427,8 @@ export const STATE_DEFECTS: readonly Defect[] = [
     changes: [
       {
         file: "src/state/request-store.ts",
-        from: "WHERE owner = ? AND answer_bytes <> 0 ORDER BY place LIMIT ?)",
-        to: "WHERE ? <> '' AND answer_bytes <> 0 ORDER BY place LIMIT ?)",
+        from: "WHERE owner = ? AND answer_bytes <> 0 ORDER BY place LIMIT ?",
+        to: "WHERE ? <> '' AND answer_bytes <> 0 ORDER BY place LIMIT ?",
       },
     ],
     test: {
@@ -433,8 +441,8 @@ export const STATE_DEFECTS: readonly Defect[] = [
     changes: [
       {
         file: "src/state/request-store.ts",
-        from: "WHERE owner = ? AND answer_bytes <> 0 ORDER BY place LIMIT ?)",
-        to: "WHERE owner = ? ORDER BY place LIMIT ?)",
+        from: "WHERE owner = ? AND answer_bytes <> 0 ORDER BY place LIMIT ?",
+        to: "WHERE owner = ? ORDER BY place LIMIT ?",
       },
     ],
     test: {

@@ -287,6 +287,24 @@ test("many requests that expired together are removed a part at a time", () => {
   expect(store.answerBytes()).toBe(1 + 10 * 1024 * 1024);
 });
 
+test("large answers of requests beyond the limits are removed a part at a time", () => {
+  const store = newLog().store.requests;
+  const put = (owner: string, requestId: string, bytes: number): void => {
+    const answer = new Uint8Array(bytes);
+    store.put({ ...key(requestId), owner, subject: undefined, answer, expiresAt: 1 });
+  };
+  for (const owner of ["me", "you"]) {
+    for (let i = 0; i < 2; i++) put(owner, `large ${i}`, 10 * 1024 * 1024);
+    put(owner, "newest", 1);
+  }
+  const left = [];
+  for (let i = 0; i < 3; i++) {
+    store.trim(0, { requests: 100, ownerRequests: 1 });
+    left.push(store.answerBytes());
+  }
+  expect(left).toEqual([2 + 2 * 10 * 1024 * 1024, 2, 2]);
+});
+
 test("requests of a database from before the counters are counted", () => {
   const database = Database.open(":memory:");
   const before = MIGRATIONS.slice(0, MIGRATIONS.indexOf(REQUEST_COUNTS_SCHEMA));
