@@ -115,6 +115,25 @@ export const STATE_DEFECTS: readonly Defect[] = [
     },
   },
   {
+    name: "an answer of megabytes is read to learn its size",
+    changes: [
+      {
+        file: "src/state/schema.ts",
+        from: "    answer_bytes INTEGER NOT NULL,\n    expires_at REAL NOT NULL,\n    answer BLOB,\n",
+        to: "    answer BLOB,\n    answer_bytes INTEGER NOT NULL,\n    expires_at REAL NOT NULL,\n",
+      },
+      {
+        file: "src/state/schema.ts",
+        from: "subject, answer_bytes, expires_at, answer FROM requests",
+        to: "subject, answer, answer_bytes, expires_at FROM requests",
+      },
+    ],
+    test: {
+      file: "test/unit/state/request-log.test.ts",
+      title: "answers of a database from before they were its last column are kept, and counted as before",
+    },
+  },
+  {
     name: "a commit waits for the disk until a long log is in the file",
     changes: [
       {

@@ -3,7 +3,12 @@ import { BerthError } from "../../../src/base/errors.ts";
 import { Database } from "../../../src/state/database.ts";
 import { type Hold, RequestLog } from "../../../src/state/request-log.ts";
 import { type AnswerBounds, type RequestBounds, RequestStore } from "../../../src/state/request-store.ts";
-import { MIGRATIONS, migrate, REQUEST_COUNTS_SCHEMA } from "../../../src/state/schema.ts";
+import {
+  ANSWERS_LAST_SCHEMA,
+  MIGRATIONS,
+  migrate,
+  REQUEST_COUNTS_SCHEMA,
+} from "../../../src/state/schema.ts";
 import { ServiceTime } from "../../../src/state/service-time.ts";
 import { ManualClock, settled } from "../../support/manual-clock.ts";
 import { memoryStore } from "../../support/memory-store.ts";
@@ -324,6 +329,31 @@ test("requests of a database from before the counters are counted", () => {
   expect([store.answerBytes("me"), store.answerBytes("you")]).toEqual([2, 1]);
   store.trim(0, { requests: 2, ownerRequests: 2 });
   expect(store.answerBytes()).toBe(2);
+});
+
+test("answers of a database from before they were its last column are kept, and counted as before", () => {
+  const database = Database.open(":memory:");
+  const before = MIGRATIONS.slice(0, MIGRATIONS.indexOf(ANSWERS_LAST_SCHEMA));
+  for (const migration of before) database.exec(migration);
+  database.exec(`PRAGMA user_version = ${before.length}`);
+  const store = new RequestStore(database);
+  const requests = ["a", "b", "c"].map((id, index) => ({
+    ...key(id),
+    subject: id,
+    answer: Buffer.alloc(index + 1),
+    dropped: false,
+    expiresAt: index,
+  }));
+  for (const request of requests) store.put(request);
+  migrate(database);
+  for (const request of requests) expect(store.get(request)).toEqual(request);
+  const columns = database.prepare("PRAGMA table_info(requests)").all();
+  expect(columns.at(-1)).toMatchObject({ name: "answer" });
+  store.put({ ...key("d"), subject: undefined, answer: new Uint8Array(4), expiresAt: 3 });
+  expect(store.answerBytes("me")).toBe(10);
+  store.trim(1, { requests: 100, ownerRequests: 1 });
+  expect(["a", "b", "c", "d"].map((id) => store.get(key(id))?.answer?.length ?? 0)).toEqual([0, 0, 0, 4]);
+  expect(store.answerBytes("me")).toBe(4);
 });
 
 describe("after a restart", () => {
