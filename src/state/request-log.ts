@@ -91,6 +91,7 @@ export class RequestLog {
   readonly #unstoredBytes = new FairShare<string>();
   #answers = 0;
   #answerBytes = 0;
+  #nextDrop: NodeJS.Immediate | undefined;
 
   /**
    * @param limits how many answered requests to keep.
@@ -248,7 +249,20 @@ export class RequestLog {
     this.#answers = 0;
     this.#answerBytes = 0;
     this.#store.trim(this.#time.nowMs(), this.#limits);
-    this.#store.dropAnswers(this.#bounds);
+    this.#dropAnswers();
+  }
+
+  /** Drops answers beyond the limits, in parts between which others use the event loop. */
+  #dropAnswers(): void {
+    if (!this.#store.dropAnswers(this.#bounds)) return;
+    this.#nextDrop ??= setImmediate(() => {
+      this.#nextDrop = undefined;
+      try {
+        this.#dropAnswers();
+      } catch {
+        // The disk is full, or the service has ended. The next answers drop them.
+      }
+    });
   }
 
   /** Holds an answer in memory, within limits. */

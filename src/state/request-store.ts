@@ -46,7 +46,7 @@ const PUT = `
 const DROPPED = -1;
 /** How many answers to drop, or requests to remove, in one transaction, which blocks everything else. */
 const MAX_DROPPED = 1024;
-/** Roughly how many bytes of answers to remove with their requests. */
+/** Roughly how many bytes of answers to remove or drop in it. */
 const MAX_REMOVED_BYTES = 16 * 1024 * 1024;
 /** The same for expired requests. More than expire between two calls, so they become fewer. */
 const MAX_EXPIRED = 256;
@@ -142,9 +142,12 @@ export class RequestStore {
     left.bytes -= bytes;
   }
 
-  /** Drops the oldest answers beyond the limits. Their requests stay, so that none is carried out twice. */
-  dropAnswers({ bytes, ownerBytes }: AnswerBounds): void {
-    this.#database.transaction(() => {
+  /**
+   * Drops the oldest answers beyond the limits. Their requests stay, so that none is carried out twice. Returns whether
+   * it has left some to the next call, because they are many or large.
+   */
+  dropAnswers({ bytes, ownerBytes }: AnswerBounds): boolean {
+    return this.#database.transaction(() => {
       const totals = this.#database
         .prepare("SELECT owner, bytes FROM answer_totals ORDER BY bytes DESC")
         .all();
@@ -153,9 +156,12 @@ export class RequestStore {
         // Drop answers of the owner with the most first.
         const held = Number(total.bytes);
         const over = Math.max(excess, held - ownerBytes);
-        if (over <= 0) return;
-        excess -= this.#dropOldest(String(total.owner), over);
+        if (over <= 0) return false;
+        const dropped = this.#dropOldest(String(total.owner), Math.min(over, MAX_REMOVED_BYTES));
+        if (dropped < over) return dropped > 0;
+        excess -= dropped;
       }
+      return false;
     });
   }
 
@@ -168,7 +174,7 @@ export class RequestStore {
     return Number(row?.bytes ?? 0);
   }
 
-  /** Drops the oldest answers of an owner, at least `bytes` in total. Returns how many bytes were dropped. */
+  /** Drops the oldest answers of an owner, until they have `bytes` together. Returns how many bytes were dropped. */
   #dropOldest(owner: string, bytes: number): number {
     const oldest = this.#database
       .prepare(

@@ -115,6 +115,36 @@ export const STATE_DEFECTS: readonly Defect[] = [
     },
   },
   {
+    name: "answers take more disk than they may, because those that make room are small",
+    changes: [
+      {
+        file: "src/state/request-store.ts",
+        from: "if (dropped < over) return dropped > 0;",
+        to: "if (dropped < over) return false;",
+      },
+    ],
+    test: {
+      file: "test/unit/state/request-log.test.ts",
+      title: "are dropped though they are small and many, for one that is large",
+      suite: "answers beyond the limit",
+    },
+  },
+  {
+    name: "answers beyond the limit are dropped at once, however large they are",
+    changes: [
+      {
+        file: "src/state/request-store.ts",
+        from: "Math.min(over, MAX_REMOVED_BYTES)",
+        to: "over",
+      },
+    ],
+    test: {
+      file: "test/unit/state/request-log.test.ts",
+      title: "are dropped a part at a time if they are large",
+      suite: "answers beyond the limit",
+    },
+  },
+  {
     name: "an answer of megabytes is read to learn its size",
     changes: [
       {

@@ -464,6 +464,34 @@ describe("answers beyond the limit", () => {
     expect(log.answerBytes()).toBeLessThanOrEqual(3.5 * MIB);
   });
 
+  test("are dropped though they are small and many, for one that is large", async () => {
+    const bytes = MIB + 50_000;
+    const { log } = newLog(undefined, { bytes, ownerBytes: bytes });
+    for (let i = 0; i < 5_000; i++) await log.run(key(`${i}`), never, async () => "x".repeat(20));
+    expect(log.answerBytes()).toBeGreaterThan(100_000);
+    await log.run(key("large"), never, answer);
+    for (let i = 0; i < 5; i++) await settled();
+    expect(log.answerBytes()).toBeLessThanOrEqual(bytes);
+    expect(await log.run(key("large"), never, answer)).toHaveLength(MIB);
+  });
+
+  test("are dropped a part at a time if they are large", () => {
+    const store = newLog().store.requests;
+    for (let i = 0; i < 4; i++) {
+      const large = new Uint8Array(10 * MIB);
+      store.put({ ...key(`${i}`), subject: undefined, answer: large, expiresAt: 1 });
+    }
+    const parts = [];
+    for (let i = 0; i < 2; i++) {
+      const hasMore = store.dropAnswers({ bytes: MIB, ownerBytes: MIB });
+      parts.push([hasMore, store.answerBytes() / MIB]);
+    }
+    expect(parts).toEqual([
+      [true, 20],
+      [false, 0],
+    ]);
+  });
+
   test("are those of the owner with too many, or with most", async () => {
     const { log, count } = newLog(undefined, { bytes: 6.5 * MIB, ownerBytes: 4.5 * MIB });
     await log.run({ ...key("a"), owner: "you" }, never, answer);
