@@ -249,7 +249,7 @@ export class ProcessManager {
     };
     // With a grace, a caller that is lost while the command starts may come back for it.
     const endsWithCallers = request.onDisconnect === "KILL" && request.disconnectGraceMs === 0;
-    const id = await this.#requests.run(key, signal, start, { endsWithCallers });
+    const id = await this.#requests.run(key, signal, start, endsWithCallers ? { needs: "reader" } : {});
     return own === undefined ? { process: this.get(owner, id), isNew: false } : { process: own, isNew: true };
   }
 

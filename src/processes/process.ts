@@ -188,7 +188,10 @@ export class Process {
     return process;
   }
 
-  /** A process of an earlier run of the service that may still run, in the returned job. Its callers are gone. */
+  /**
+   * A process of an earlier run of the service that may still run, in the returned job. Its callers are gone. If it
+   * cannot outlive that run, because it has no trace, it is ended.
+   */
   static reattach(
     init: ProcessInit,
     lease: Lease,
@@ -207,7 +210,9 @@ export class Process {
     void job.runs.then((runs) => {
       if (!runs) return;
       process.#limitTime();
-      process.abandon();
+      // Without a trace its output is lost, and so is how it would end.
+      if (known.trace === undefined) process.stop("ENGINE_LOST");
+      else process.abandon();
     });
     return { process, job };
   }

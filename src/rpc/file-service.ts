@@ -214,7 +214,7 @@ export class FileHandler implements ServiceImpl<typeof FileService> {
       key,
       context.signal,
       (signal) => this.#parts.files.upload(upload, chunks, signal),
-      { endsWithCallers: true },
+      { needs: "input" },
     );
     return { file: toWireFile(info) };
   }
@@ -238,7 +238,7 @@ export class FileHandler implements ServiceImpl<typeof FileService> {
       key,
       context.signal,
       (signal) => this.#parts.files.uploadArchive(upload, chunks, signal),
-      { endsWithCallers: true },
+      { needs: "input" },
     );
     return { entryCount: BigInt(entryCount), sizeBytes: BigInt(sizeBytes) };
   }

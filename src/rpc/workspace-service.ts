@@ -215,7 +215,7 @@ export class WorkspaceHandler implements ServiceImpl<typeof WorkspaceService> {
       key,
       context.signal,
       (signal) => this.#parts.workspaces.import(name, chunks, { replace: header.replace, signal }),
-      { endsWithCallers: true },
+      { needs: "input" },
     );
     return {
       workspace: this.#toWire(imported.workspace),

@@ -42,10 +42,10 @@ export const NO_PROGRESS: RequestProgress = { subject: undefined, begin() {} };
 /** Options for running the work of a request. */
 interface RequestOptions {
   /**
-   * Whether to cancel the work when its last caller has left, because it needs what callers send or read. Default
-   * false: the work continues, and a retry gets its answer.
+   * What the work needs of its callers, so that it is canceled when the last one has left: one who reads its output, or
+   * the input of the one who started it. Default: nothing. It continues, and a retry gets its answer.
    */
-  readonly endsWithCallers?: boolean;
+  readonly needs?: "reader" | "input";
 }
 
 interface Entry {
@@ -54,7 +54,7 @@ interface Entry {
   answer: Promise<unknown>;
   readonly abort: AbortController;
   readonly endsWithCallers: boolean;
-  settled: boolean;
+  state: "running" | "answered" | "failed";
   waiters: number;
 }
 
@@ -76,8 +76,8 @@ const NO_BOUNDS: AnswerBounds = { bytes: Number.POSITIVE_INFINITY, ownerBytes: N
  *
  * Concurrent requests with the same id share the work, which continues even when their callers have left (ADR 0032).
  * The work ends at its own timeout, with its sandbox, or by {@link stop}. A failed request is removed, so a retry runs
- * again. A retry of a request that the end of the service interrupted also runs again, with the subject that it had
- * started.
+ * again, also one that waited while another caller's input was read. A retry of a request that the end of the service
+ * interrupted also runs again, with the subject that it had started.
  */
 export class RequestLog {
   readonly #time: ServiceTime;
@@ -91,6 +91,7 @@ export class RequestLog {
   readonly #unstoredBytes = new FairShare<string>();
   #answers = 0;
   #answerBytes = 0;
+  #nextDrop: NodeJS.Immediate | undefined;
 
   /**
    * @param limits how many answered requests to keep.
@@ -123,7 +124,7 @@ export class RequestLog {
     key: RequestKey,
     signal: AbortSignal,
     work: (signal: AbortSignal, progress: RequestProgress) => Promise<T>,
-    { endsWithCallers = false }: RequestOptions = {},
+    { needs }: RequestOptions = {},
   ): Promise<T> {
     throwIfAborted(signal);
     if (key.requestId === "") return work(signal, NO_PROGRESS);
@@ -140,18 +141,28 @@ export class RequestLog {
     }
     if (stored?.dropped) throw answerDropped(key);
     if (stored?.answer !== undefined) return deserialize(stored.answer) as T;
-    return this.#wait<T>(entry ?? this.#begin(name, key, stored?.subject, work, endsWithCallers), signal);
+    if (entry === undefined) {
+      return this.#wait<T>(this.#begin(name, key, stored?.subject, work, needs !== undefined), signal);
+    }
+    try {
+      return await this.#wait<T>(entry, signal);
+    } catch (error) {
+      const wasStopped = entry.abort.signal.aborted;
+      if (needs !== "input" || entry.state !== "failed" || wasStopped) throw error;
+      // The input of another caller, who may have left, has failed. This caller sends its own.
+      return this.run(key, signal, work, { needs });
+    }
   }
 
   /** Cancels requests in progress, for a service that stops. A retry runs again after the restart. */
   stop(reason: BerthError): void {
-    for (const { settled, abort } of this.#entries.values()) if (!settled) abort.abort(reason);
+    for (const { state, abort } of this.#entries.values()) if (state === "running") abort.abort(reason);
   }
 
   #lookUp(owner: string, name: string): Entry | undefined {
     const entry = this.#entries.get(name);
     if (entry === undefined) return undefined;
-    const canceled = !entry.settled && entry.abort.signal.aborted;
+    const canceled = entry.state === "running" && entry.abort.signal.aborted;
     if (!canceled && entry.expiresAt > this.#time.nowMs()) return entry;
     this.#forgetUnstored(owner, name);
     return undefined;
@@ -183,14 +194,14 @@ export class RequestLog {
       answer: hold(() => work(abort.signal, { subject, begin })),
       abort,
       endsWithCallers,
-      settled: false,
+      state: "running",
       waiters: 0,
     };
     this.#entries.set(name, entry);
     // Store the answer before any caller gets it.
     entry.answer.then(
       (answer) => {
-        entry.settled = true;
+        entry.state = "answered";
         failpoint("request.done");
         // Otherwise it was canceled, and what a retry of it did counts.
         if (this.#entries.get(name) !== entry) return;
@@ -200,6 +211,7 @@ export class RequestLog {
         else this.#holdUnstored(key.owner, name, unstoredBytes);
       },
       () => {
+        entry.state = "failed";
         if (this.#entries.get(name) !== entry) return;
         this.#entries.delete(name);
         // What an earlier run of the service started is still there: the work may not have looked at it.
@@ -214,7 +226,8 @@ export class RequestLog {
     try {
       return (await untilAborted(entry.answer, signal)) as T;
     } finally {
-      if (--entry.waiters === 0 && entry.endsWithCallers && !entry.settled) entry.abort.abort(signal.reason);
+      const isNeeded = --entry.waiters > 0 || !entry.endsWithCallers;
+      if (!isNeeded && entry.state === "running") entry.abort.abort(signal.reason);
     }
   }
 
@@ -236,7 +249,20 @@ export class RequestLog {
     this.#answers = 0;
     this.#answerBytes = 0;
     this.#store.trim(this.#time.nowMs(), this.#limits);
-    this.#store.dropAnswers(this.#bounds);
+    this.#dropAnswers();
+  }
+
+  /** Drops answers beyond the limits, in parts between which others use the event loop. */
+  #dropAnswers(): void {
+    if (!this.#store.dropAnswers(this.#bounds)) return;
+    this.#nextDrop ??= setImmediate(() => {
+      this.#nextDrop = undefined;
+      try {
+        this.#dropAnswers();
+      } catch {
+        // The disk is full, or the service has ended. The next answers drop them.
+      }
+    });
   }
 
   /** Holds an answer in memory, within limits. */

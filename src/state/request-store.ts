@@ -46,9 +46,10 @@ const PUT = `
 const DROPPED = -1;
 /** How many answers to drop, or requests to remove, in one transaction, which blocks everything else. */
 const MAX_DROPPED = 1024;
-/** The same for expired requests, with their answers. More than expire between two calls, so they become fewer. */
+/** Roughly how many bytes of answers to remove or drop in it. */
+const MAX_REMOVED_BYTES = 16 * 1024 * 1024;
+/** The same for expired requests. More than expire between two calls, so they become fewer. */
 const MAX_EXPIRED = 256;
-const MAX_EXPIRED_BYTES = 16 * 1024 * 1024;
 
 /** The requests in the database. Writes may throw `NO_SPACE`, and then have changed nothing. */
 export class RequestStore {
@@ -100,46 +101,53 @@ export class RequestStore {
 
   /**
    * Removes requests that expired before `now`, and beyond the limits the oldest of the owner with the most. Leaves some
-   * to the next call if there are many.
+   * to the next call if there are many, or large ones.
    */
   trim(now: number, { requests, ownerRequests }: RequestBounds): void {
     this.#database.transaction(() => {
-      for (let left = MAX_DROPPED - this.#removeExpired(now); left > 0; ) {
+      const left = { requests: MAX_DROPPED, bytes: MAX_REMOVED_BYTES };
+      this.#remove(this.#expired(now), left);
+      while (left.requests > 0 && left.bytes > 0) {
         // SQLite takes the owner from the row with the maximum.
         const row = this.#database
           .prepare("SELECT owner, max(requests) AS most, sum(requests) AS total FROM answer_totals")
           .get();
         const excess = Math.max(Number(row?.total) - requests, Number(row?.most) - ownerRequests);
         if (excess <= 0) return;
-        const count = Math.min(excess, left);
-        this.#removeOldest(String(row?.owner), count);
-        left -= count;
+        this.#remove(this.#oldest(String(row?.owner), Math.min(excess, left.requests)), left);
       }
     });
   }
 
-  /** Returns how many it removed. */
-  #removeExpired(now: number): number {
-    const expired = this.#database
+  #expired(now: number): Iterable<Record<string, unknown>> {
+    return this.#database
       .prepare("SELECT place, answer_bytes FROM requests WHERE expires_at <= ? ORDER BY expires_at LIMIT ?")
       .iterate(now, MAX_EXPIRED);
-    const { places } = first(expired, MAX_EXPIRED_BYTES);
+  }
+
+  #oldest(owner: string, count: number): Iterable<Record<string, unknown>> {
+    return this.#database
+      .prepare(
+        "SELECT place, answer_bytes FROM requests WHERE owner = ? AND answer_bytes <> 0 ORDER BY place LIMIT ?",
+      )
+      .iterate(owner, count);
+  }
+
+  /** Removes requests as far as `left` allows, and takes them from it. */
+  #remove(rows: Iterable<Record<string, unknown>>, left: { requests: number; bytes: number }): void {
+    const { places, bytes } = first(rows, left.bytes);
     const remove = this.#database.prepare("DELETE FROM requests WHERE place = ?");
     for (const place of places) remove.run(place);
-    return places.length;
+    left.requests -= places.length;
+    left.bytes -= bytes;
   }
 
-  #removeOldest(owner: string, count: number): void {
-    this.#database
-      .prepare(
-        "DELETE FROM requests WHERE place IN (SELECT place FROM requests WHERE owner = ? AND answer_bytes <> 0 ORDER BY place LIMIT ?)",
-      )
-      .run(owner, count);
-  }
-
-  /** Drops the oldest answers beyond the limits. Their requests stay, so that none is carried out twice. */
-  dropAnswers({ bytes, ownerBytes }: AnswerBounds): void {
-    this.#database.transaction(() => {
+  /**
+   * Drops the oldest answers beyond the limits. Their requests stay, so that none is carried out twice. Returns whether
+   * it has left some to the next call, because they are many or large.
+   */
+  dropAnswers({ bytes, ownerBytes }: AnswerBounds): boolean {
+    return this.#database.transaction(() => {
       const totals = this.#database
         .prepare("SELECT owner, bytes FROM answer_totals ORDER BY bytes DESC")
         .all();
@@ -148,9 +156,12 @@ export class RequestStore {
         // Drop answers of the owner with the most first.
         const held = Number(total.bytes);
         const over = Math.max(excess, held - ownerBytes);
-        if (over <= 0) return;
-        excess -= this.#dropOldest(String(total.owner), over);
+        if (over <= 0) return false;
+        const dropped = this.#dropOldest(String(total.owner), Math.min(over, MAX_REMOVED_BYTES));
+        if (dropped < over) return dropped > 0;
+        excess -= dropped;
       }
+      return false;
     });
   }
 
@@ -163,7 +174,7 @@ export class RequestStore {
     return Number(row?.bytes ?? 0);
   }
 
-  /** Drops the oldest answers of an owner, at least `bytes` in total. Returns how many bytes were dropped. */
+  /** Drops the oldest answers of an owner, until they have `bytes` together. Returns how many bytes were dropped. */
   #dropOldest(owner: string, bytes: number): number {
     const oldest = this.#database
       .prepare(

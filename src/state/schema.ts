@@ -309,18 +309,8 @@ function countedInSize(part: string): string {
  */
 const STORED_BLOCKS_SCHEMA = "";
 
-/**
- * The number of each owner's answered requests, counted by the triggers that sum their answers, and an index by which
- * its oldest are found. Requests in progress do not count, because they must not be forgotten.
- */
-export const REQUEST_COUNTS_SCHEMA = `
-  CREATE INDEX requests_by_owner ON requests (owner, place);
-  ALTER TABLE answer_totals ADD COLUMN requests INTEGER NOT NULL DEFAULT 0;
-  UPDATE answer_totals SET requests =
-    (SELECT count(*) FROM requests WHERE requests.owner = answer_totals.owner AND answer_bytes <> 0);
-  DROP TRIGGER answer_added;
-  DROP TRIGGER answer_changed;
-  DROP TRIGGER answer_removed;
+/** Count each owner's answered requests, and the bytes of their answers. */
+const ANSWER_TRIGGERS = `
   CREATE TRIGGER answer_added AFTER INSERT ON requests WHEN NEW.answer_bytes <> 0 BEGIN
     INSERT INTO answer_totals VALUES (NEW.owner, max(NEW.answer_bytes, 0), 1)
       ON CONFLICT (owner) DO UPDATE SET bytes = bytes + excluded.bytes, requests = requests + 1;
@@ -336,6 +326,21 @@ export const REQUEST_COUNTS_SCHEMA = `
     UPDATE answer_totals SET bytes = bytes - max(OLD.answer_bytes, 0), requests = requests - 1
       WHERE owner = OLD.owner;
   END;
+`;
+
+/**
+ * The number of each owner's answered requests, counted by the triggers that sum their answers, and an index by which
+ * its oldest are found. Requests in progress do not count, because they must not be forgotten.
+ */
+export const REQUEST_COUNTS_SCHEMA = `
+  CREATE INDEX requests_by_owner ON requests (owner, place);
+  ALTER TABLE answer_totals ADD COLUMN requests INTEGER NOT NULL DEFAULT 0;
+  UPDATE answer_totals SET requests =
+    (SELECT count(*) FROM requests WHERE requests.owner = answer_totals.owner AND answer_bytes <> 0);
+  DROP TRIGGER answer_added;
+  DROP TRIGGER answer_changed;
+  DROP TRIGGER answer_removed;
+  ${ANSWER_TRIGGERS}
 `;
 
 /**
@@ -358,6 +363,30 @@ const MESSAGE_DIGESTS_SCHEMA = `
   ${countedInSize("run_messages.content")}
 `;
 
+/** The answers of requests after the short columns: SQLite reads all of a long column to get at those after it. */
+export const ANSWERS_LAST_SCHEMA = `
+  CREATE TABLE requests_answer_last (
+    place INTEGER PRIMARY KEY AUTOINCREMENT,
+    owner TEXT NOT NULL,
+    method TEXT NOT NULL,
+    request_id TEXT NOT NULL,
+    fingerprint TEXT NOT NULL,
+    subject TEXT,
+    answer_bytes INTEGER NOT NULL,
+    expires_at REAL NOT NULL,
+    answer BLOB,
+    UNIQUE (owner, method, request_id)
+  ) STRICT;
+  INSERT INTO requests_answer_last
+    SELECT place, owner, method, request_id, fingerprint, subject, answer_bytes, expires_at, answer FROM requests;
+  DROP TABLE requests;
+  ALTER TABLE requests_answer_last RENAME TO requests;
+  CREATE INDEX requests_by_expiry ON requests (expires_at);
+  CREATE INDEX requests_by_owner ON requests (owner, place);
+  CREATE INDEX requests_with_answer ON requests (owner, place) WHERE answer_bytes > 0;
+  ${ANSWER_TRIGGERS}
+`;
+
 /** All migrations of the schema, oldest first. A database of version n has had the first n. */
 export const MIGRATIONS: readonly string[] = [
   INSTANCE_SCHEMA,
@@ -377,6 +406,7 @@ export const MIGRATIONS: readonly string[] = [
   STORED_BLOCKS_SCHEMA,
   REQUEST_COUNTS_SCHEMA,
   MESSAGE_DIGESTS_SCHEMA,
+  ANSWERS_LAST_SCHEMA,
 ];
 
 /** Marks a file as Berth's: "Brth". */

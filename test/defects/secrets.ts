@@ -33,6 +33,16 @@ export const SECRET_DEFECTS: readonly Defect[] = [
     },
   },
   {
+    name: "a command with redacted output runs on after a restart, with no output",
+    changes: [
+      { file: "src/processes/process.ts", from: 'process.stop("ENGINE_LOST")', to: "process.abandon()" },
+    ],
+    test: {
+      file: "test/unit/processes/recover.test.ts",
+      title: "a process whose output is redacted is ended, because nobody knows its secrets any more",
+    },
+  },
+  {
     name: "a secret that is not text reaches commands as another one",
     changes: [
       { file: "src/tenants/secrets.ts", from: "&& !isUtf8(bytes)", to: "&& isUtf8(bytes) === undefined" },

@@ -366,8 +366,8 @@ export const SESSION_DEFECTS: readonly Defect[] = [
     changes: [
       {
         file: "src/state/request-log.ts",
-        from: "--entry.waiters === 0 && entry.endsWithCallers && !entry.settled",
-        to: "--entry.waiters === 0 && !entry.settled",
+        from: "--entry.waiters > 0 || !entry.endsWithCallers",
+        to: "--entry.waiters > 0",
       },
     ],
     test: {

@@ -92,6 +92,78 @@ export const STATE_DEFECTS: readonly Defect[] = [
     },
   },
   {
+    name: "a retry of an upload fails because the caller that it waited for has left",
+    changes: [
+      {
+        file: "src/state/request-log.ts",
+        from: 'if (needs !== "input" || entry.state !== "failed" || wasStopped) throw error;',
+        to: 'if (needs !== "input" || entry.state !== "answered" || wasStopped) throw error;',
+      },
+    ],
+    test: {
+      file: "test/unit/state/request-log.test.ts",
+      title: "amid its input leaves a retry that waits to send its own",
+      suite: "a caller that goes away",
+    },
+  },
+  {
+    name: "the oldest requests beyond the limit are removed at once, with hundreds of megabytes of answers",
+    changes: [{ file: "src/state/request-store.ts", from: "    left.bytes -= bytes;\n", to: "" }],
+    test: {
+      file: "test/unit/state/request-log.test.ts",
+      title: "large answers of requests beyond the limits are removed a part at a time",
+    },
+  },
+  {
+    name: "answers take more disk than they may, because those that make room are small",
+    changes: [
+      {
+        file: "src/state/request-store.ts",
+        from: "if (dropped < over) return dropped > 0;",
+        to: "if (dropped < over) return false;",
+      },
+    ],
+    test: {
+      file: "test/unit/state/request-log.test.ts",
+      title: "are dropped though they are small and many, for one that is large",
+      suite: "answers beyond the limit",
+    },
+  },
+  {
+    name: "answers beyond the limit are dropped at once, however large they are",
+    changes: [
+      {
+        file: "src/state/request-store.ts",
+        from: "Math.min(over, MAX_REMOVED_BYTES)",
+        to: "over",
+      },
+    ],
+    test: {
+      file: "test/unit/state/request-log.test.ts",
+      title: "are dropped a part at a time if they are large",
+      suite: "answers beyond the limit",
+    },
+  },
+  {
+    name: "an answer of megabytes is read to learn its size",
+    changes: [
+      {
+        file: "src/state/schema.ts",
+        from: "    answer_bytes INTEGER NOT NULL,\n    expires_at REAL NOT NULL,\n    answer BLOB,\n",
+        to: "    answer BLOB,\n    answer_bytes INTEGER NOT NULL,\n    expires_at REAL NOT NULL,\n",
+      },
+      {
+        file: "src/state/schema.ts",
+        from: "subject, answer_bytes, expires_at, answer FROM requests",
+        to: "subject, answer, answer_bytes, expires_at FROM requests",
+      },
+    ],
+    test: {
+      file: "test/unit/state/request-log.test.ts",
+      title: "answers of a database from before they were its last column are kept, and counted as before",
+    },
+  },
+  {
     name: "a commit waits for the disk until a long log is in the file",
     changes: [
       {
@@ -404,8 +476,8 @@ export const STATE_DEFECTS: readonly Defect[] = [
     changes: [
       {
         file: "src/state/request-store.ts",
-        from: "WHERE owner = ? AND answer_bytes <> 0 ORDER BY place LIMIT ?)",
-        to: "WHERE ? <> '' AND answer_bytes <> 0 ORDER BY place LIMIT ?)",
+        from: "WHERE owner = ? AND answer_bytes <> 0 ORDER BY place LIMIT ?",
+        to: "WHERE ? <> '' AND answer_bytes <> 0 ORDER BY place LIMIT ?",
       },
     ],
     test: {
@@ -418,8 +490,8 @@ export const STATE_DEFECTS: readonly Defect[] = [
     changes: [
       {
         file: "src/state/request-store.ts",
-        from: "WHERE owner = ? AND answer_bytes <> 0 ORDER BY place LIMIT ?)",
-        to: "WHERE owner = ? ORDER BY place LIMIT ?)",
+        from: "WHERE owner = ? AND answer_bytes <> 0 ORDER BY place LIMIT ?",
+        to: "WHERE owner = ? ORDER BY place LIMIT ?",
       },
     ],
     test: {

@@ -227,6 +227,26 @@ describe("request ids", () => {
     expect(again).toEqual(first);
     expect(await app.client.output(sandboxId, "cat uploaded-once")).toBe("first");
   });
+
+  test("a retry of an upload that arrives before the first caller is known to be gone is carried out", async () => {
+    const header = here("retried", { request_id: "upload-2" });
+    const call = new AbortController();
+    async function* half(): AsyncGenerator<Request> {
+      yield { header };
+      yield { chunk: Buffer.alloc(MIB) };
+      await new Promise((resolve) => call.signal.addEventListener("abort", resolve));
+    }
+    const lost = app.client.upload("FileService/UploadFile", half(), { signal: call.signal });
+    lost.catch(() => {});
+    await eventually(async () => (await app.client.output(sandboxId, "ls -A")).includes(".berth"));
+    const retry = upload("FileService/UploadFile", header, [Buffer.from("whole")]);
+    retry.catch(() => {});
+    await app.client.call("SandboxService/GetSandbox", { sandbox_id: sandboxId });
+    call.abort();
+    expect(await failureOf(lost)).toMatchObject({ code: "CANCELLED" });
+    expect((await retry).file.size_bytes).toBe(5);
+    expect(await app.client.output(sandboxId, "cat retried")).toBe("whole");
+  });
 });
 
 test("an upload of the announced size is whole at its end, however late its client answers a ping", async () => {

@@ -3,7 +3,7 @@ import { WHOLE } from "../../../src/base/ordered-index.ts";
 import type { StoredProcess } from "../../../src/processes/store.ts";
 import { settled } from "../../support/manual-clock.ts";
 import { OWNER } from "../sandboxes/support.ts";
-import { SIGTERM } from "./fake-jobs.ts";
+import { SIGKILL, SIGTERM } from "./fake-jobs.ts";
 import { never, ProcessBench } from "./support.ts";
 
 /** A process that outlives its caller. */
@@ -106,6 +106,24 @@ describe("after the service was killed", () => {
     await bench.restart();
     expect(bench.job.signals).toEqual([SIGTERM]);
     expect(bench.processes.get(OWNER, processId).status).toMatchObject({ cause: "CANCELED", exitCode: 143 });
+  });
+
+  test("a process whose output is redacted is ended, because nobody knows its secrets any more", async () => {
+    const bench = await ProcessBench.start({ killGraceMs: 0 });
+    const secrets = { secretEnv: { S: "key" }, redactSecrets: true };
+    const { processId } = await bench.exec({ ...DETACHED, ...secrets });
+    await bench.clock.advance(1_000);
+    const killed = Promise.withResolvers<void>();
+    bench.job.onSignal = (signal) => signal === SIGKILL && killed.resolve();
+    await bench.restart();
+    expect(bench.job.signals[0]).toBe(SIGTERM);
+    await killed.promise;
+    await bench.clock.advance(2_000);
+    expect(bench.processes.get(OWNER, processId).status).toMatchObject({
+      cause: "ENGINE_LOST",
+      exitCode: -1,
+    });
+    expect(bench.operations).toBe(0);
   });
 
   test("a process is not taken for an earlier one in its shell, whose end was not stored", async () => {

@@ -14,6 +14,7 @@ import {
   type RunStates,
 } from "../../../src/processes/manager.ts";
 import type { ExitStatus } from "../../../src/processes/record.ts";
+import { SecretRunner } from "../../../src/processes/secret-runner.ts";
 import { SpillDirectory } from "../../../src/processes/spill.ts";
 import { TranscriptBudget } from "../../../src/processes/transcript-budget.ts";
 import type { SandboxManager } from "../../../src/sandboxes/manager.ts";
@@ -23,6 +24,9 @@ import { newManager, newWorld, OWNER } from "../sandboxes/support.ts";
 import { type FakeJob, FakeOutside, FakeRunner, unused } from "./fake-jobs.ts";
 
 export const never = new AbortController().signal;
+/** The value of every secret. */
+const SECRET = "hunter22";
+
 /** The stream of a process. It reads everything. */
 export class Stream {
   readonly events: ProcessEvent[] = [];
@@ -172,7 +176,7 @@ export class ProcessBench {
       state.requests,
       runs,
       {
-        runner: this.runner,
+        runner: new SecretRunner(this.runner, { resolve: async (_, names) => names.map(() => SECRET) }),
         control,
         clock,
         logger: log,

@@ -3,7 +3,12 @@ import { BerthError } from "../../../src/base/errors.ts";
 import { Database } from "../../../src/state/database.ts";
 import { type Hold, RequestLog } from "../../../src/state/request-log.ts";
 import { type AnswerBounds, type RequestBounds, RequestStore } from "../../../src/state/request-store.ts";
-import { MIGRATIONS, migrate, REQUEST_COUNTS_SCHEMA } from "../../../src/state/schema.ts";
+import {
+  ANSWERS_LAST_SCHEMA,
+  MIGRATIONS,
+  migrate,
+  REQUEST_COUNTS_SCHEMA,
+} from "../../../src/state/schema.ts";
 import { ServiceTime } from "../../../src/state/service-time.ts";
 import { ManualClock, settled } from "../../support/manual-clock.ts";
 import { memoryStore } from "../../support/memory-store.ts";
@@ -133,7 +138,7 @@ describe("a caller that goes away", () => {
           setTimeout(() => reject(new Error("late")), 20);
         });
       });
-    const first = log.run(key("a"), leaving.signal, endless, { endsWithCallers: true });
+    const first = log.run(key("a"), leaving.signal, endless, { needs: "reader" });
     leaving.abort();
     await expect(first).rejects.toMatchObject({ reason: "CANCELED" });
     expect(canceled).toBe(true);
@@ -147,13 +152,38 @@ describe("a caller that goes away", () => {
     const { log, count } = newLog();
     const leaving = new AbortController();
     const late = Promise.withResolvers<number>();
-    const first = log.run(key("a"), leaving.signal, () => late.promise, { endsWithCallers: true });
+    const first = log.run(key("a"), leaving.signal, () => late.promise, { needs: "reader" });
     leaving.abort();
     await expect(first).rejects.toMatchObject({ reason: "CANCELED" });
     expect(await log.run(key("a"), never, count)).toBe(1);
     late.resolve(2);
     await settled();
     expect(await log.run(key("a"), never, count)).toBe(1);
+  });
+
+  test("amid its input leaves a retry that waits to send its own", async () => {
+    const { log, count, runs } = newLog();
+    const leaving = new AbortController();
+    const input = Promise.withResolvers<number>();
+    const first = log.run(key("a"), leaving.signal, () => input.promise, { needs: "input" });
+    const waiting = [1, 2].map(() => log.run(key("a"), never, count, { needs: "input" }));
+    leaving.abort();
+    await expect(first).rejects.toMatchObject({ reason: "CANCELED" });
+    expect(runs()).toBe(0);
+    input.reject(new BerthError("CANCELED", "The call was canceled."));
+    expect(await Promise.allSettled(waiting)).toEqual([1, 2].map(() => ({ status: "fulfilled", value: 1 })));
+  });
+
+  test("after its input has been read leaves the answer to a retry that waits", async () => {
+    const { log, count, runs } = newLog();
+    const leaving = new AbortController();
+    const rest = Promise.withResolvers<string>();
+    const first = log.run(key("a"), leaving.signal, () => rest.promise, { needs: "input" });
+    const retry = log.run(key("a"), never, count, { needs: "input" });
+    leaving.abort();
+    await expect(first).rejects.toMatchObject({ reason: "CANCELED" });
+    rest.resolve("done");
+    expect([await retry, runs()]).toEqual(["done", 0]);
   });
 
   test("before it began runs nothing", async () => {
@@ -165,13 +195,11 @@ describe("a caller that goes away", () => {
 
 test("a service that stops cancels requests in progress, and a retry runs again", async () => {
   const { log, count } = newLog();
-  const stopped = log.run(
-    key("a"),
-    never,
-    (signal) => new Promise((_, reject) => signal.addEventListener("abort", () => reject(signal.reason))),
-  );
+  const work = (signal: AbortSignal): Promise<number> =>
+    new Promise((_, reject) => signal.addEventListener("abort", () => reject(signal.reason)));
+  const stopped = [1, 2].map(() => log.run(key("a"), never, work, { needs: "input" }));
   log.stop(new BerthError("SHUTTING_DOWN", "on purpose"));
-  await expect(stopped).rejects.toMatchObject({ reason: "SHUTTING_DOWN" });
+  for (const call of stopped) await expect(call).rejects.toMatchObject({ reason: "SHUTTING_DOWN" });
   expect(await log.run(key("a"), never, count)).toBe(1);
 });
 
@@ -264,6 +292,24 @@ test("many requests that expired together are removed a part at a time", () => {
   expect(store.answerBytes()).toBe(1 + 10 * 1024 * 1024);
 });
 
+test("large answers of requests beyond the limits are removed a part at a time", () => {
+  const store = newLog().store.requests;
+  const put = (owner: string, requestId: string, bytes: number): void => {
+    const answer = new Uint8Array(bytes);
+    store.put({ ...key(requestId), owner, subject: undefined, answer, expiresAt: 1 });
+  };
+  for (const owner of ["me", "you"]) {
+    for (let i = 0; i < 2; i++) put(owner, `large ${i}`, 10 * 1024 * 1024);
+    put(owner, "newest", 1);
+  }
+  const left = [];
+  for (let i = 0; i < 3; i++) {
+    store.trim(0, { requests: 100, ownerRequests: 1 });
+    left.push(store.answerBytes());
+  }
+  expect(left).toEqual([2 + 2 * 10 * 1024 * 1024, 2, 2]);
+});
+
 test("requests of a database from before the counters are counted", () => {
   const database = Database.open(":memory:");
   const before = MIGRATIONS.slice(0, MIGRATIONS.indexOf(REQUEST_COUNTS_SCHEMA));
@@ -283,6 +329,31 @@ test("requests of a database from before the counters are counted", () => {
   expect([store.answerBytes("me"), store.answerBytes("you")]).toEqual([2, 1]);
   store.trim(0, { requests: 2, ownerRequests: 2 });
   expect(store.answerBytes()).toBe(2);
+});
+
+test("answers of a database from before they were its last column are kept, and counted as before", () => {
+  const database = Database.open(":memory:");
+  const before = MIGRATIONS.slice(0, MIGRATIONS.indexOf(ANSWERS_LAST_SCHEMA));
+  for (const migration of before) database.exec(migration);
+  database.exec(`PRAGMA user_version = ${before.length}`);
+  const store = new RequestStore(database);
+  const requests = ["a", "b", "c"].map((id, index) => ({
+    ...key(id),
+    subject: id,
+    answer: Buffer.alloc(index + 1),
+    dropped: false,
+    expiresAt: index,
+  }));
+  for (const request of requests) store.put(request);
+  migrate(database);
+  for (const request of requests) expect(store.get(request)).toEqual(request);
+  const columns = database.prepare("PRAGMA table_info(requests)").all();
+  expect(columns.at(-1)).toMatchObject({ name: "answer" });
+  store.put({ ...key("d"), subject: undefined, answer: new Uint8Array(4), expiresAt: 3 });
+  expect(store.answerBytes("me")).toBe(10);
+  store.trim(1, { requests: 100, ownerRequests: 1 });
+  expect(["a", "b", "c", "d"].map((id) => store.get(key(id))?.answer?.length ?? 0)).toEqual([0, 0, 0, 4]);
+  expect(store.answerBytes("me")).toBe(4);
 });
 
 describe("after a restart", () => {
@@ -391,6 +462,34 @@ describe("answers beyond the limit", () => {
     expect(runs()).toBe(0);
     store.requests.remove(key("f"));
     expect(log.answerBytes()).toBeLessThanOrEqual(3.5 * MIB);
+  });
+
+  test("are dropped though they are small and many, for one that is large", async () => {
+    const bytes = MIB + 50_000;
+    const { log } = newLog(undefined, { bytes, ownerBytes: bytes });
+    for (let i = 0; i < 5_000; i++) await log.run(key(`${i}`), never, async () => "x".repeat(20));
+    expect(log.answerBytes()).toBeGreaterThan(100_000);
+    await log.run(key("large"), never, answer);
+    for (let i = 0; i < 5; i++) await settled();
+    expect(log.answerBytes()).toBeLessThanOrEqual(bytes);
+    expect(await log.run(key("large"), never, answer)).toHaveLength(MIB);
+  });
+
+  test("are dropped a part at a time if they are large", () => {
+    const store = newLog().store.requests;
+    for (let i = 0; i < 4; i++) {
+      const large = new Uint8Array(10 * MIB);
+      store.put({ ...key(`${i}`), subject: undefined, answer: large, expiresAt: 1 });
+    }
+    const parts = [];
+    for (let i = 0; i < 2; i++) {
+      const hasMore = store.dropAnswers({ bytes: MIB, ownerBytes: MIB });
+      parts.push([hasMore, store.answerBytes() / MIB]);
+    }
+    expect(parts).toEqual([
+      [true, 20],
+      [false, 0],
+    ]);
   });
 
   test("are those of the owner with too many, or with most", async () => {
