@@ -168,12 +168,13 @@ async function* responseBody(
   body: AsyncIterable<Uint8Array>,
   { sending, queue, streams }: Pick<LibraryOptions, "sending" | "queue" | "streams">,
 ): AsyncGenerator<Uint8Array> {
+  const isUnary = method.methodKind === "unary";
   for await (const bytes of body) {
-    const turn = queue?.again(call) ?? streams.enter();
+    const turn = (isUnary ? queue?.answer(call) : queue?.again(call)) ?? streams.enter();
     if (turn) await turn;
     queue?.rest(call);
     // A stream waits for its reader after each message.
-    if (method.methodKind === "unary") countUnsent(sending, call, bytes.length);
+    if (isUnary) countUnsent(sending, call, bytes.length);
     yield bytes;
   }
   const isStream = "stream" in response && call.streamsRequests;

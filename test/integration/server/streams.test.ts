@@ -25,7 +25,7 @@ import { eventually } from "../../support/eventually.ts";
 import { keptBytes } from "../../support/kept-bytes.ts";
 import { detailOf, GrpcJs } from "../../support/server/grpc-js.ts";
 import { grpcFrame } from "../../support/server/http.ts";
-import { startTestServer, type TestServer } from "../../support/server/test-server.ts";
+import { callsInFlight, startTestServer, type TestServer } from "../../support/server/test-server.ts";
 import { TRANSPORTS } from "../../support/server/transports.ts";
 import { uploadMethod } from "../../support/server/upload-service.ts";
 
@@ -40,12 +40,6 @@ async function standstill({ record }: TestServer): Promise<number> {
     last = record.produced;
   }
   return record.produced;
-}
-
-async function callsInFlight({ metrics }: TestServer): Promise<number> {
-  const inFlight = await metrics.getSingleMetric("berth_rpc_in_flight")?.get();
-  expect(inFlight).toBeDefined();
-  return (inFlight?.values ?? []).reduce((sum, { value }) => sum + Number(value), 0);
 }
 
 describe.each(TRANSPORTS)("%s", (_name, transportTo) => {
