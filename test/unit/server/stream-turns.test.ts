@@ -110,7 +110,7 @@ test.each(TRANSPORTS.slice(0, 3))(
   },
 );
 
-/** A server on which each tenant may begin one create in a second. The first two end when told to. */
+/** A server on which each tenant may begin one create in a second. The first two end when a test says so. */
 async function startWithCreates(limits: Partial<RpcLimits> = {}) {
   const ends = [Promise.withResolvers<void>(), Promise.withResolvers<void>()] as const;
   const creates = { begun: 0, finish: (index: 0 | 1) => ends[index].resolve() };
