@@ -38,6 +38,7 @@ export function createAdmission(
       if (call.versionError) throw call.versionError;
       if (call.deadline.kind === "refused") throw call.deadline.error;
       await queue?.enter(call);
+      call.admitted();
     } catch (thrown) {
       if (thrown instanceof RefusedCaller) call.principal = thrown.principal;
       throw errors.fromHandler(call, thrown, call.signal);

@@ -127,6 +127,7 @@ export class Call implements Credentials {
   readonly #request: HttpRequest;
   readonly #startMs = performance.now();
   readonly #controller = new AbortController();
+  #admittedMs: number | undefined;
   /** Undefined until the caller is authenticated, and for methods without authentication. */
   principal: Principal | undefined;
   /** Whether the handler was reached. Errors before that are the fault of the request. */
@@ -162,9 +163,18 @@ export class Call implements Credentials {
     return this.#request.method ?? "";
   }
 
-  /** Whether the request message has not arrived completely. */
-  get awaitsRequest(): boolean {
-    return !this.streamsRequests && !this.#request.complete;
+  /** Call this when the call has its first turn. */
+  admitted(): void {
+    this.#admittedMs = performance.now();
+  }
+
+  /**
+   * For how many milliseconds its request message could have arrived, and has not. A call that waits for its turn leaves
+   * its message unread.
+   */
+  get awaitsRequestMs(): number {
+    if (this.#admittedMs === undefined || this.streamsRequests || this.#request.complete) return 0;
+    return performance.now() - this.#admittedMs;
   }
 
   /** How much memory that takes which has arrived of the request and was not read. */

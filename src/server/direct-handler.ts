@@ -108,7 +108,7 @@ export async function serveDirectly(
     if (route.spec.kind === "unary") {
       const result = await route.spec.impl(message, context);
       // Encoding a long response blocks the event loop for milliseconds.
-      await queue?.again(call);
+      await queue?.answer(call);
       const answer = wire.encode(result);
       countUnsent(
         sending,

@@ -48,7 +48,7 @@ interface Tenant {
 /**
  * Shares the event loop and the engine between tenants. An admitted call has a turn, which ends with the call and after
  * 10 ms at most (a second if it keeps something busy). A stream that transfers data after that waits for another turn,
- * and so does a response. Such a later turn also ends when the stream has nothing to transfer at once. While several
+ * and so does an answer. Such a later turn also ends when the stream has nothing to transfer at once. While several
  * tenants make calls, each has few places for its turns. Its other calls wait, and the next one starts only after the
  * event loop has read what arrived from others. So a tenant that makes many calls at once delays only itself.
  */
@@ -58,6 +58,8 @@ export class FairQueue implements CallObserver {
   readonly #tenants = new Map<string, Tenant>();
   /** Calls after their first turn. */
   readonly #continued = new WeakSet<QueuedCall>();
+  /** Calls whose work is done after their first turn. They keep nothing busy any more. */
+  readonly #answering = new WeakSet<QueuedCall>();
   /** Calls whose later turns are about to end, unless they continue before. */
   readonly #resting = new Set<QueuedCall>();
   #endOfRests: NodeJS.Immediate | undefined;
@@ -85,21 +87,28 @@ export class FairQueue implements CallObserver {
 
   /** Like {@link enter}, for a call that continues. Undefined during its turn. */
   again(call: QueuedCall): Promise<void> | undefined {
-    const tenant = this.#tenants.get(call.principal?.tenant ?? "");
-    const endsMs = tenant && this.#laneOf(call, tenant).running.get(call);
     this.#resting.delete(call);
-    if (endsMs !== undefined && endsMs > performance.now()) return undefined;
+    if (this.#hasTurn(call)) return undefined;
     this.#continued.add(call);
     return this.enter(call);
   }
 
+  /** Like {@link again}, for the only answer of a call: it does not wait for those that keep the same thing busy. */
+  answer(call: QueuedCall): Promise<void> | undefined {
+    if (!this.#hasTurn(call)) {
+      this.ended(call);
+      this.#answering.add(call);
+    }
+    return this.again(call);
+  }
+
   /**
    * Call this after each part that a call transfers. Its turn ends unless the next part follows at once, so that a call
-   * that waits for its source or its reader keeps no place. A first turn does not end, nor that of a method that keeps
+   * that waits for its source or its reader keeps no place. A first turn does not end, nor that of a call that keeps
    * something busy: they are for what the call does besides.
    */
   rest(call: QueuedCall): void {
-    if (!this.#continued.has(call) || this.#methodWork.has(call.method)) return;
+    if (!this.#continued.has(call) || this.#workOf(call) !== "none") return;
     this.#resting.add(call);
     this.#endOfRests ??= setImmediate(() => {
       this.#endOfRests = undefined;
@@ -133,8 +142,18 @@ export class FairQueue implements CallObserver {
     if (lane.running.delete(call)) this.#schedule(lane);
   }
 
-  #laneOf({ method }: QueuedCall, { lanes }: Tenant): Lane {
-    return lanes[this.#methodWork.get(method) ?? "none"];
+  #hasTurn(call: QueuedCall): boolean {
+    const tenant = this.#tenants.get(call.principal?.tenant ?? "");
+    const endsMs = tenant && this.#laneOf(call, tenant).running.get(call);
+    return endsMs !== undefined && endsMs > performance.now();
+  }
+
+  #workOf(call: QueuedCall): Work {
+    return this.#answering.has(call) ? "none" : (this.#methodWork.get(call.method) ?? "none");
+  }
+
+  #laneOf(call: QueuedCall, { lanes }: Tenant): Lane {
+    return lanes[this.#workOf(call)];
   }
 
   #called(name: string, nowMs: number): Tenant {

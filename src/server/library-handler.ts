@@ -10,6 +10,7 @@ import type { TurnShare } from "../base/turn-share.ts";
 import { type Call, DEADLINE_HEADERS, setCall } from "./call.ts";
 import type { Decompressor } from "./decompressor.ts";
 import { compressedWithoutEncoding, type ErrorConverter, messageTooLarge } from "./error-conversion.ts";
+import { sendError } from "./error-response.ts";
 import type { FairQueue } from "./fair-queue.ts";
 import { COMPRESSED, PREFIX_BYTES, requestTurns } from "./framing.ts";
 import { withPlainMessage } from "./grpc-response.ts";
@@ -82,9 +83,11 @@ export async function serveByLibrary(
     };
     await universalResponseToNodeResponse(universal, response);
   } catch (thrown) {
-    // The response could not be written, because the client is gone.
-    errors.fromRequest(call, thrown, route.readMaxBytes);
-    response.destroy();
+    const error = errors.fromRequest(call, thrown, route.readMaxBytes);
+    const isGone = "stream" in response ? response.stream.destroyed : response.destroyed;
+    // The client has a part of the response, or is gone.
+    if (response.headersSent || isGone) response.destroy();
+    else await sendError(request, response, call.protocol, error);
   }
 }
 
@@ -166,14 +169,20 @@ async function* responseBody(
   request: HttpRequest,
   response: HttpResponse,
   body: AsyncIterable<Uint8Array>,
-  { sending, queue, streams }: Pick<LibraryOptions, "sending" | "queue" | "streams">,
+  { errors, sending, queue, streams }: LibraryOptions,
 ): AsyncGenerator<Uint8Array> {
+  const isUnary = method.methodKind === "unary";
   for await (const bytes of body) {
-    const turn = queue?.again(call) ?? streams.enter();
-    if (turn) await turn;
-    queue?.rest(call);
-    // A stream waits for its reader after each message.
-    if (method.methodKind === "unary") countUnsent(sending, call, bytes.length);
+    try {
+      const turn = (isUnary ? queue?.answer(call) : queue?.again(call)) ?? streams.enter();
+      if (turn) await turn;
+      queue?.rest(call);
+      // A stream waits for its reader after each message.
+      if (isUnary) countUnsent(sending, call, bytes.length);
+    } catch (error) {
+      // The library would take it for a failed write.
+      throw errors.fromHandler(call, error, call.signal);
+    }
     yield bytes;
   }
   const isStream = "stream" in response && call.streamsRequests;

@@ -43,7 +43,10 @@ export interface RpcLimits {
    * while it is on its way.
    */
   readonly keepAliveTimeoutMs: number;
-  /** How long the request message of a call may take to arrive. Does not apply to streams of requests. */
+  /**
+   * How long the request message of a call may take to arrive, once the call has its turn. Does not apply to streams of
+   * requests.
+   */
   readonly requestTimeoutMs: number;
   /** How often the server pings a connection to check that the client still lives. */
   readonly pingIntervalMs: number;

@@ -1,6 +1,4 @@
-import type http from "node:http";
-import { Code, type ConnectError } from "@connectrpc/connect";
-import { errorToJsonBytes } from "@connectrpc/connect/protocol-connect";
+import { Code } from "@connectrpc/connect";
 import { BerthError, canceled } from "../base/errors.ts";
 import type { Logger } from "../base/logger.ts";
 import type { AuditLog } from "./audit-log.ts";
@@ -15,21 +13,18 @@ import {
 import type { Decompressor } from "./decompressor.ts";
 import { type DirectOptions, directWire, serveDirectly } from "./direct-handler.ts";
 import { deadlineExceeded } from "./error-conversion.ts";
-import { statusTrailers } from "./grpc-response.ts";
+import { sendError } from "./error-response.ts";
 import { type Page, type Pages, printable, sendPage, textPage } from "./http-endpoints.ts";
 import {
   contentTypeOf,
   dismissLateBody,
   dismissReader,
-  endAfterRequest,
-  endResponse,
   type HttpRequest,
   type HttpResponse,
   normalizeTarget,
   pathOf,
   peerOf,
   protocolOf,
-  type RpcProtocol,
 } from "./http-message.ts";
 import { wantsJsonLines } from "./json-lines.ts";
 import { getMessage, serveByLibrary } from "./library-handler.ts";
@@ -130,7 +125,7 @@ export class RequestHandler {
     const call = this.#begin(undefined, request, response);
     const error = new BerthError("UNIMPLEMENTED", `This server has no method ${path.slice(1, 200)}.`);
     const sent = this.#options.errors.fromHandler(call, error, call.signal);
-    return sendUnimplemented(request, response, call.protocol, sent);
+    return sendError(request, response, call.protocol, sent, 404);
   }
 
   #begin(route: Route | undefined, request: HttpRequest, response: HttpResponse): Call {
@@ -189,42 +184,4 @@ function looksLikeCall(request: HttpRequest, path: string): boolean {
     /^\/[\w.]+\/\w+$/.test(path) &&
     /^application\/(grpc|json|proto|connect\+)/.test(request.headers["content-type"] ?? "")
   );
-}
-
-/** Ends a call of an unknown method, in the form of its protocol. */
-async function sendUnimplemented(
-  request: HttpRequest,
-  response: HttpResponse,
-  protocol: RpcProtocol,
-  error: ConnectError,
-): Promise<void> {
-  const status = statusTrailers(error, undefined);
-  switch (protocol) {
-    case "grpc":
-      begin(response, 200, "application/grpc+proto");
-      // Headers that end the stream leave no room for trailers.
-      (response as http.ServerResponse).flushHeaders();
-      response.addTrailers(status);
-      endResponse(response);
-      break;
-    case "grpc-web":
-      // gRPC-Web reads the status of a response without messages from its headers.
-      begin(response, 200, "application/grpc-web+proto", status);
-      endResponse(response);
-      break;
-    case "connect":
-      begin(response, 404, "application/json");
-      await endAfterRequest(request, response, errorToJsonText(error));
-      break;
-  }
-}
-
-function begin(response: HttpResponse, status: number, type: string, headers: Record<string, string> = {}) {
-  response.statusCode = status;
-  response.setHeader("content-type", type);
-  for (const [name, value] of Object.entries(headers)) response.setHeader(name, value);
-}
-
-function errorToJsonText(error: ConnectError): string {
-  return Buffer.from(errorToJsonBytes(error, undefined)).toString();
 }

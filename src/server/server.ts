@@ -174,7 +174,7 @@ export function createRpcServer(options: RpcServerOptions): RpcServer {
     const address = await listener.start();
     const limitMs = limits.requestTimeoutMs;
     sweep = setInterval(() => {
-      calls.abort(requestTimeout(limitMs), (call) => call.awaitsRequest && call.ageMs > limitMs);
+      calls.abort(requestTimeout(limitMs), (call) => call.awaitsRequestMs > limitMs);
     }, limitMs / 4);
     sweep.unref();
     recheck = setInterval(() => {

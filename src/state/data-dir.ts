@@ -125,7 +125,8 @@ function lockFile(directory: string): DatabaseSync {
 /**
  * Keeps a second service on this machine from running as the same instance, as one on a copy of the data directory
  * does: each would remove the containers that the other one created. The name of an abstract socket is held until the
- * process ends, however it ends. Nothing is sent over it.
+ * process ends, however it ends. Nothing is sent over it. Any user of the machine may hold the name first, and then no
+ * service starts: one that does not know whether another runs must not remove its containers.
  * @returns how to release it.
  * @throws `INVALID_ARGUMENT` where another service holds it, saying what to do.
  */
@@ -143,6 +144,8 @@ export async function holdInstance(instance: string): Promise<() => void> {
       error,
     );
   }
+  // Anyone on this machine may call. A call for which there is no free descriptor must not end the process.
+  server.on("error", () => {});
   return () => server.close();
 }
 

@@ -74,8 +74,46 @@ export const ATTACK_DEFECTS: readonly Defect[] = [
     changes: [
       {
         file: "src/server/library-handler.ts",
-        from: 'if (method.methodKind === "unary") countUnsent',
-        to: "if (!method) countUnsent",
+        from: "if (isUnary) countUnsent",
+        to: "if (!isUnary) countUnsent",
+      },
+    ],
+    test: { file: STREAMS, title: UNREAD, row: "application/grpc-web+proto" },
+  },
+  {
+    name: "a stream through the library breaks because others are not read",
+    changes: [{ file: "src/server/library-handler.ts", from: "if (isUnary) countUnsent", to: "countUnsent" }],
+    test: { file: STREAMS, title: UNREAD, row: "application/grpc" },
+  },
+  {
+    name: "a client over the library does not hear that its answer was dropped",
+    changes: [
+      {
+        file: "src/server/library-handler.ts",
+        from: "if (response.headersSent || isGone) response.destroy();",
+        to: "if (response.headersSent || isGone || error) response.destroy();",
+      },
+    ],
+    test: { file: STREAMS, title: UNREAD, row: "application/grpc-web+proto" },
+  },
+  {
+    name: "a call whose answer was dropped through the library is recorded as one with an invalid request",
+    changes: [
+      {
+        file: "src/server/library-handler.ts",
+        from: "throw errors.fromHandler(call, error, call.signal);",
+        to: "throw error;",
+      },
+    ],
+    test: { file: STREAMS, title: UNREAD, row: "application/grpc-web+proto" },
+  },
+  {
+    name: "a call whose answer was dropped is one that was refused, to its caller and in the audit log",
+    changes: [
+      {
+        file: "src/server/unsent-answers.ts",
+        from: '    "ANSWER_DROPPED",\n',
+        to: '    "TOO_MANY_OPERATIONS",\n',
       },
     ],
     test: { file: STREAMS, title: UNREAD, row: "application/grpc-web+proto" },

@@ -118,6 +118,64 @@ export const TENANT_DEFECTS: readonly Defect[] = [
     },
   },
   {
+    name: "the answer of a create waits for the creates that begin later",
+    changes: [
+      {
+        file: "src/server/direct-handler.ts",
+        from: "await queue?.answer(call);",
+        to: "await queue?.again(call);",
+      },
+    ],
+    test: {
+      file: STREAM_TURNS,
+      title: "over %s, the answer of a create does not wait for other creates",
+      row: "gRPC",
+    },
+  },
+  {
+    name: "the answer of a create through the library waits for the creates that begin later",
+    changes: [
+      {
+        file: "src/server/library-handler.ts",
+        from: "isUnary ? queue?.answer(call) : queue?.again(call)",
+        to: "queue?.again(call)",
+      },
+    ],
+    test: {
+      file: STREAM_TURNS,
+      title: "over %s, the answer of a create does not wait for other creates",
+      row: "gRPC-Web over HTTP/1.1",
+    },
+  },
+  {
+    name: "the answer of a create keeps its place as long as a create",
+    changes: [
+      {
+        file: "src/server/fair-queue.ts",
+        from: 'this.#answering.has(call) ? "none" : (this.#methodWork.get(call.method) ?? "none")',
+        to: 'this.#methodWork.get(call.method) ?? "none"',
+      },
+    ],
+    test: {
+      file: "test/unit/server/fair-queue.test.ts",
+      title: "the answer of a create does not wait for other creates, and keeps no place",
+    },
+  },
+  {
+    name: "a call that waits for its turn is ended as one whose request does not arrive",
+    changes: [
+      {
+        file: "src/server/admission.ts",
+        from: "      await queue?.enter(call);\n      call.admitted();\n",
+        to: "      call.admitted();\n      await queue?.enter(call);\n",
+      },
+    ],
+    test: {
+      file: STREAM_TURNS,
+      title: "a call that waits for its turn is not taken for one whose request does not arrive",
+    },
+  },
+  {
     name: "a tenant whose streams are idle counts as one that calls",
     changes: [{ file: "src/server/direct-handler.ts", from: " && !isKeepalive(item)", to: "" }],
     test: {

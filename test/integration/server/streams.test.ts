@@ -3,11 +3,12 @@ import http2 from "node:http2";
 import { setImmediate as nextTurn, setTimeout as sleep } from "node:timers/promises";
 import { create, toBinary } from "@bufbuild/protobuf";
 import { BytesValueSchema } from "@bufbuild/protobuf/wkt";
-import { createClient } from "@connectrpc/connect";
+import { Code, ConnectError, createClient } from "@connectrpc/connect";
 import { describe, expect, test } from "vitest";
 import { ErrorReason } from "../../../gen/ts/berth/v1/error_pb.js";
 import { ExecRequestSchema, ProcessService } from "../../../gen/ts/berth/v1/process_pb.js";
 import { GetSandboxRequestSchema, SandboxService } from "../../../gen/ts/berth/v1/sandbox_pb.js";
+import { AuditLog } from "../../../src/server/audit-log.ts";
 import { type Authenticator, anonymousAuthenticator } from "../../../src/server/call.ts";
 import { ReceiveBudget } from "../../../src/server/limits.ts";
 import type { Routes } from "../../../src/server/routes.ts";
@@ -25,7 +26,7 @@ import { eventually } from "../../support/eventually.ts";
 import { keptBytes } from "../../support/kept-bytes.ts";
 import { detailOf, GrpcJs } from "../../support/server/grpc-js.ts";
 import { grpcFrame } from "../../support/server/http.ts";
-import { startTestServer, type TestServer } from "../../support/server/test-server.ts";
+import { callsInFlight, startTestServer, type TestServer } from "../../support/server/test-server.ts";
 import { TRANSPORTS } from "../../support/server/transports.ts";
 import { uploadMethod } from "../../support/server/upload-service.ts";
 
@@ -42,13 +43,18 @@ async function standstill({ record }: TestServer): Promise<number> {
   return record.produced;
 }
 
-async function callsInFlight({ metrics }: TestServer): Promise<number> {
-  const inFlight = await metrics.getSingleMetric("berth_rpc_in_flight")?.get();
-  expect(inFlight).toBeDefined();
-  return (inFlight?.values ?? []).reduce((sum, { value }) => sum + Number(value), 0);
-}
-
 describe.each(TRANSPORTS)("%s", (_name, transportTo) => {
+  test("an answer for which there is no memory is replaced by an error", async () => {
+    const routes: Routes = (router) => {
+      router.service(SandboxService, { getSandbox: () => ({ sandbox: { sandboxId: "x".repeat(40_000) } }) });
+    };
+    await using server = await startTestServer({ routes, limits: { maxSendingBytes: 20_000 } });
+    using transport = transportTo(server.url);
+    const answer = createClient(SandboxService, transport).getSandbox({}, { timeoutMs: 30_000 });
+    const error = await answer.catch((error: unknown) => ConnectError.from(error));
+    expect(error).toMatchObject({ code: Code.FailedPrecondition });
+  });
+
   test("a reader that stops makes the handler wait, and a cancel then ends it", async () => {
     await using server = await startTestServer();
     using transport = transportTo(server.url);
@@ -587,18 +593,42 @@ test.each(["application/grpc", "application/grpc-web+proto"])(
           return { sandbox: { sandboxId } };
         },
       });
+      router.service(ProcessService, {
+        async *exec() {
+          for (let count = 0; count < 4; count++) {
+            yield { event: { case: "output", value: { data: new Uint8Array(sandboxId.length) } } };
+          }
+        },
+      });
     };
-    await using server = await startTestServer({ routes, limits: { maxSendingBytes: 1 << 20 } });
+    const lines: unknown[] = [];
+    const audit = new AuditLog({ append: (line) => lines.push(JSON.parse(line)) }, { reads: true });
+    await using server = await startTestServer({ routes, audit, limits: { maxSendingBytes: 1 << 20 } });
     const path = "/berth.v1.SandboxService/GetSandbox";
     const message = toBinary(GetSandboxRequestSchema, create(GetSandboxRequestSchema));
     const { session, streams } = callUnread(server, 8, { path, message, type });
     const statuses: unknown[] = [];
-    for (const stream of streams) stream.on("trailers", (trailers) => statuses.push(trailers["grpc-status"]));
+    const note = ({ "grpc-status": status }: http2.IncomingHttpHeaders) => {
+      if (status !== undefined) statuses.push(status);
+    };
+    for (const stream of streams) stream.on("response", note).on("trailers", note);
     await expect.poll(() => answers).toBe(8);
     // For four there is room.
     await expect.poll(() => callsInFlight(server)).toBe(4);
-    const refused = type === "application/grpc" ? ["9", "9", "9", "9"] : [];
-    await expect.poll(() => statuses).toEqual(refused);
+    await expect.poll(() => statuses).toEqual(["9", "9", "9", "9"]);
+    // They were carried out.
+    const dropped = { decision: "allowed", reason: "ANSWER_DROPPED" };
+    expect(lines).toEqual(Array(4).fill(expect.objectContaining(dropped)));
+    // A stream that is read continues.
+    for (const [, transportTo] of TRANSPORTS) {
+      using transport = transportTo(server.url);
+      const read = async () => {
+        let messages = 0;
+        for await (const _ of createClient(ProcessService, transport).exec({})) messages += 1;
+        return messages;
+      };
+      await expect(read()).resolves.toBe(4);
+    }
     session.destroy();
     await expect.poll(() => callsInFlight(server)).toBe(0);
     using client = new GrpcJs(server.authority);

@@ -51,3 +51,10 @@ export async function startTestServer(
     [Symbol.asyncDispose]: () => server.stop({ graceMs: 0 }),
   };
 }
+
+/** How many calls are running, by the metrics of the server. */
+export async function callsInFlight({ metrics }: TestServer): Promise<number> {
+  const inFlight = await metrics.getSingleMetric("berth_rpc_in_flight")?.get();
+  if (inFlight === undefined) throw new Error("the server does not count its calls");
+  return inFlight.values.reduce((sum, { value }) => sum + Number(value), 0);
+}

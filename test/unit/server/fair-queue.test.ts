@@ -21,8 +21,8 @@ class FakeCall implements QueuedCall {
     this.principal = { owner: tenant, tenant, tokenId: "", tokenHash: undefined, scope: "user" } as const;
   }
 
-  enter(queue: FairQueue, again = false): this {
-    const entering = again ? queue.again(this) : queue.enter(this);
+  enter(queue: FairQueue, how: "enter" | "again" | "answer" = "enter"): this {
+    const entering = queue[how](this);
     this.state = entering === undefined ? "began" : "waits";
     entering?.then(
       () => {
@@ -97,12 +97,12 @@ test("work that continues after its turn waits for another turn, behind the wait
   for (const call of calls("bob", 1)) queue.ended(call.enter(queue));
   const [stream, other] = calls("ann", 2).map((call) => call.enter(queue));
   if (!stream || !other) throw new Error("there are two");
-  expect(stream.enter(queue, true).state).toBe("began");
+  expect(stream.enter(queue, "again").state).toBe("began");
   expect(other.state).toBe("waits");
   await vi.advanceTimersByTimeAsync(10);
   expect(other.state).toBe("began");
   const [later] = calls("ann", 1).map((call) => call.enter(queue));
-  expect(stream.enter(queue, true).state).toBe("waits");
+  expect(stream.enter(queue, "again").state).toBe("waits");
   await vi.advanceTimersByTimeAsync(10);
   expect([later?.state, stream.state]).toEqual(["began", "waits"]);
   await vi.advanceTimersByTimeAsync(10);
@@ -114,12 +114,12 @@ test("a later turn ends with what is sent at once, so that streams that wait del
   for (const call of calls("bob", 1)) queue.ended(call.enter(queue));
   const streams = calls("ann", 3).map((call) => call.enter(queue));
   await vi.advanceTimersByTimeAsync(30);
-  for (const stream of streams) stream.enter(queue, true);
+  for (const stream of streams) stream.enter(queue, "again");
   for (const [at, stream] of streams.entries()) {
     expect(began(streams)).toBe(at + 1);
     queue.rest(stream);
     // More follows at once.
-    expect(stream.enter(queue, true).state).toBe("began");
+    expect(stream.enter(queue, "again").state).toBe("began");
     await turn();
     expect(began(streams)).toBe(at + 1);
     queue.rest(stream);
@@ -136,7 +136,7 @@ test.each(["first", "engine"])("a turn does not end with what is sent if it is t
   const [stream] = calls("ann", 1, kind).map((call) => call.enter(queue));
   if (!stream) throw new Error("there is one");
   if (kind === "engine") await vi.advanceTimersByTimeAsync(1_000);
-  stream.enter(queue, true);
+  stream.enter(queue, "again");
   queue.rest(stream);
   await turn();
   const [next] = calls("ann", 1, kind).map((call) => call.enter(queue));
@@ -188,6 +188,20 @@ test.each(["engine", "tools"] as const)(
     expect(began(creates)).toBe(3);
   },
 );
+
+test("the answer of a create does not wait for other creates, and keeps no place", async () => {
+  const queue = new FairQueue(new Map([["create", "engine"]]));
+  for (const call of calls("bob", 1)) queue.ended(call.enter(queue));
+  const [first, second, third] = calls("ann", 3, "create").map((call) => call.enter(queue));
+  await vi.advanceTimersByTimeAsync(1000);
+  expect([second?.state, third?.state]).toEqual(["began", "waits"]);
+  expect(first?.enter(queue, "answer").state).toBe("began");
+  const [short] = calls("ann", 1).map((call) => call.enter(queue));
+  expect(short?.state).toBe("waits");
+  if (first) queue.ended(first);
+  await turn();
+  expect(short?.state).toBe("began");
+});
 
 test("lists do not wait for creates of the same tenant", () => {
   const queue = new FairQueue(

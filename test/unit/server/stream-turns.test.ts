@@ -1,15 +1,20 @@
+import { once } from "node:events";
+import http2 from "node:http2";
 import { createClient } from "@connectrpc/connect";
 import { afterEach, beforeEach, expect, test, vi } from "vitest";
 import { ProcessService } from "../../../gen/ts/berth/v1/process_pb.js";
 import { SandboxService } from "../../../gen/ts/berth/v1/sandbox_pb.js";
 import { Health } from "../../../gen/ts/grpc/health/v1/health_pb.js";
 import type { Authenticator } from "../../../src/server/call.ts";
+import type { Work } from "../../../src/server/fair-queue.ts";
+import type { RpcLimits } from "../../../src/server/limits.ts";
 import type { Routes } from "../../../src/server/routes.ts";
-import { startTestServer } from "../../support/server/test-server.ts";
+import { eventually } from "../../support/eventually.ts";
+import { callsInFlight, startTestServer } from "../../support/server/test-server.ts";
 import { TRANSPORTS } from "../../support/server/transports.ts";
 import { uploadMethod } from "../../support/server/upload-service.ts";
 
-// No turn ends by time, except when a test says so.
+// No turn ends by time, except when a test says so: vitest's own polls would advance it.
 beforeEach(() => {
   vi.useFakeTimers({ toFake: ["performance"] });
 });
@@ -94,7 +99,7 @@ test.each(TRANSPORTS.slice(0, 3))(
       uploads.push(
         transport.stream(uploadMethod, undefined, undefined, ANN.headers, chunks()).catch(() => {}),
       );
-      await vi.waitUntil(() => received === count);
+      await eventually(() => received === count);
       endTurns();
     }
     more.resolve();
@@ -104,6 +109,78 @@ test.each(TRANSPORTS.slice(0, 3))(
     await Promise.all(uploads);
   },
 );
+
+/** A server on which each tenant may begin one create in a second. The first two end when a test says so. */
+async function startWithCreates(limits: Partial<RpcLimits> = {}) {
+  const ends = [Promise.withResolvers<void>(), Promise.withResolvers<void>()] as const;
+  const creates = { begun: 0, finish: (index: 0 | 1) => ends[index].resolve() };
+  const routes: Routes = (router) => {
+    router.service(SandboxService, {
+      getStats: () => ({}),
+      createSandbox: async () => {
+        await ends[creates.begun++]?.promise;
+        return {};
+      },
+    });
+  };
+  const methodWork = new Map<string, Work>([["berth.v1.SandboxService/CreateSandbox", "engine"]]);
+  const server = await startTestServer({ authenticator, routes, methodWork, limits });
+  return { server, creates };
+}
+
+test.each(TRANSPORTS)(
+  "over %s, the answer of a create does not wait for other creates",
+  async (_name, transportTo) => {
+    const { server, creates } = await startWithCreates();
+    await using _server = server;
+    using transport = transportTo(server.url);
+    const { getStats, createSandbox } = createClient(SandboxService, transport);
+    await getStats({}, BOB);
+    const first = createSandbox({}, ANN);
+    await eventually(() => creates.begun === 1);
+    vi.advanceTimersByTime(1000);
+    const second = createSandbox({}, ANN);
+    await eventually(() => creates.begun === 2);
+    creates.finish(0);
+    const calls = async () => {
+      for (let count = 0; count < 50; count++) await getStats({}, BOB);
+      return "it waits";
+    };
+    expect(await Promise.race([first.then(() => "it is read"), calls()])).toBe("it is read");
+    creates.finish(1);
+    await second;
+  },
+);
+
+test("a call that waits for its turn is not taken for one whose request does not arrive", async () => {
+  const { server, creates } = await startWithCreates({ requestTimeoutMs: 40 });
+  await using _server = server;
+  const session = http2.connect(server.url);
+  const call = async (method: string, { headers } = ANN, message = new Uint8Array(5)) => {
+    const path = `/berth.v1.SandboxService/${method}`;
+    const stream = session.request({
+      ":method": "POST",
+      ":path": path,
+      "content-type": "application/grpc",
+      ...headers,
+    });
+    if (message.length === 5) stream.end(message);
+    else stream.write(message);
+    const [trailers] = await once(stream.resume(), "trailers");
+    return trailers["grpc-status"];
+  };
+  await call("GetStats", BOB);
+  const answers = [call("CreateSandbox"), call("CreateSandbox")];
+  await eventually(() => creates.begun === 1);
+  const halfArrived = call("GetStats", ANN, new Uint8Array(4));
+  await eventually(async () => (await callsInFlight(server)) === 3);
+  vi.advanceTimersByTime(500);
+  expect(await halfArrived).toBe("4");
+  creates.finish(0);
+  creates.finish(1);
+  expect(await Promise.all(answers)).toEqual(["0", "0"]);
+  session.destroy();
+});
 
 test.each(TRANSPORTS.slice(0, 1))(
   "over %s, a tenant whose streams are idle does not count as active",

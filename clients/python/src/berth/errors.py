@@ -294,7 +294,11 @@ class SandboxInUseError(FailedPreconditionError):
 
 
 class AnswerDroppedError(FailedPreconditionError):
-    """A call with this request id completed, but its answer was dropped: the server keeps a limited number of bytes."""
+    """The call was carried out, but its answer was dropped: the server keeps a limited number of bytes of answers.
+
+    Check what the call changed before you repeat it. If its clients left too many answers unread, repeating it with the
+    same request id is safe and gets the answer; the message says so.
+    """
 
 
 class ConnectionLostError(UnavailableError):
