@@ -9,6 +9,7 @@ import {
   newPodName,
   type PodFacts,
   parseRef,
+  probePod,
   refOf,
   sandboxPod,
 } from "../../../../src/engine/kubernetes/pod.ts";
@@ -114,6 +115,34 @@ describe("a sandbox's pod", () => {
     expect(main?.volumeMounts?.map(({ mountPath }) => mountPath)).toEqual(["/cache", "/run/berth"]);
     expect(side?.image).toBe("sidecar:1");
   });
+
+  test.each([
+    ["the network NONE", { network: "NONE", runtime: "" }, "none", ["127.0.0.1"], "runc"],
+    ["the network EGRESS", { network: "EGRESS", runtime: "" }, "egress", ["192.0.2.53"], "runc"],
+    ["another runtime", { network: "NONE", runtime: "gvisor" }, "none", ["127.0.0.1"], "gvisor"],
+  ] as const)(
+    "is isolated, and so is the probe of its image: %s",
+    (_, changes, label, nameservers, runtime) => {
+      const own = {
+        ...facts,
+        networkPolicy: "enforced",
+        egressDns: ["192.0.2.53"],
+        runtimeClass: "runc",
+      } as const;
+      for (const pod of [
+        sandboxPod("berth-a", { ...spec, ...changes }, own),
+        probePod("berth-a", "image:1", changes, own),
+      ]) {
+        expect(pod.metadata?.labels).toMatchObject({
+          "berth.dev/instance": "one",
+          "berth.dev/network": label,
+        });
+        expect(pod.spec).toMatchObject({
+          ...{ dnsPolicy: "None", dnsConfig: { nameservers }, runtimeClassName: runtime },
+        });
+      }
+    },
+  );
 
   test("has a unique name, and instances with any name have a label", () => {
     const names = Array.from({ length: 1000 }, newPodName);
