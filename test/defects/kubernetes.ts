@@ -788,4 +788,13 @@ export const KUBERNETES_DEFECTS: readonly Defect[] = [
       title: "says to the engine for which sandbox it needs the image",
     },
   },
+  {
+    name: "kubernetes: a program of the sandbox's image may write to a volume that is mounted read-only",
+    changes: [{ file: VOLUMES, from: "      image,\n", to: "      image: main.image ?? image,\n" }],
+    test: {
+      file: VOLUMES_TEST,
+      title:
+        "a read-only directory is created before the container starts, by no program of the sandbox's image",
+    },
+  },
 ];

@@ -1030,6 +1030,20 @@ export const SECURITY_CASES: Readonly<Record<string, readonly SecurityCase[]>> =
   ],
   workspaces: [
     hostile(
+      "on Kubernetes: an image's own programs at a volume that is mounted read-only",
+      [
+        at(
+          "unit/engine/kubernetes/volumes.test.ts",
+          "a read-only directory is created before the container starts, by no program of the sandbox's image",
+        ),
+        at(
+          "integration/kubernetes/workspaces.kubernetes.ts",
+          "that no sandbox has mounted yet can be read, exported and measured: they are empty",
+        ),
+      ],
+      "kubernetes: a program of the sandbox's image may write to a volume that is mounted read-only",
+    ),
+    hostile(
       "100 reference changes at once",
       [
         at(

@@ -243,7 +243,7 @@ export class Claims implements EngineVolumes {
     for (const { volume } of mounts) this.#assertFree(volume);
     const pod = newName();
     const body = workPod(pod, WORK, options.image, facts);
-    addClaims(body, mounts, options.accessMode, { near, others: pods.all });
+    addClaims(body, mounts, options, { near, others: pods.all });
     const making = api.call<V1Pod>("POST", api.path("pods"), "creating a pod", { body });
     try {
       await making;

@@ -137,7 +137,7 @@ export function sandboxPod(
     [ANNOTATION.isolation]: facts.isolation,
   };
   podSpec.volumes = [...(podSpec.volumes ?? []), SCRIPTS];
-  addClaims(pod, volumeMountsOf(spec.mounts), facts.volumes?.accessMode ?? "ReadWriteOnce", { others });
+  if (facts.volumes !== undefined) addClaims(pod, volumeMountsOf(spec.mounts), facts.volumes, { others });
   return isolate(pod, spec, facts);
 }
 
