@@ -481,8 +481,8 @@ export const KUBERNETES_DEFECTS: readonly Defect[] = [
     changes: [
       {
         file: "src/engine/kubernetes/claims.ts",
-        from: "return claim !== undefined && isOurs && !isLeft ?",
-        to: "void isOurs;\n    return claim !== undefined && !isLeft ?",
+        from: "return isOurs && !isLeft ?",
+        to: "void isOurs;\n    return !isLeft ?",
       },
     ],
     test: {
@@ -795,6 +795,20 @@ export const KUBERNETES_DEFECTS: readonly Defect[] = [
       file: VOLUMES_TEST,
       title:
         "a read-only directory is created before the container starts, by no program of the sandbox's image",
+    },
+  },
+  {
+    name: "kubernetes: a claim that a removal waits for is deleted by its name alone",
+    changes: [
+      {
+        file: "src/engine/kubernetes/claims.ts",
+        from: "body: { preconditions: { uid } }, ",
+        to: "",
+      },
+    ],
+    test: {
+      file: "test/unit/engine/kubernetes/claims.test.ts",
+      title: "a removal that the API server carries out late removes no later claim of the same name",
     },
   },
 ];
