@@ -811,4 +811,18 @@ export const KUBERNETES_DEFECTS: readonly Defect[] = [
       title: "a removal that the API server carries out late removes no later claim of the same name",
     },
   },
+  {
+    name: "kubernetes: programs of an image run for good if the service ends while it looks at the image",
+    changes: [
+      {
+        file: "src/engine/kubernetes/pod.ts",
+        from: "  (pod as Required<V1Pod>).spec.activeDeadlineSeconds = Math.ceil(timeoutMs / 1000);\n",
+        to: "  void timeoutMs;\n",
+      },
+    ],
+    test: {
+      file: "test/unit/engine/kubernetes/pod.test.ts",
+      title: "of a probe ends even if the service never comes back, unlike a sandbox's",
+    },
+  },
 ];

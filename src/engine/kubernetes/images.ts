@@ -92,7 +92,7 @@ export class ImageUsers {
     const { startTimeoutMs: scheduleMs, pullTimeoutMs: timeoutMs } = this.#parts;
     const name = newName();
     try {
-      const body = probePod(name, image, sandbox, facts);
+      const body = probePod(name, image, sandbox, timeoutMs, facts);
       await api.call<V1Pod>("POST", api.path("pods"), "probing an image", { body });
       const limits = { timeoutMs, scheduleMs, signal };
       const pod = await untilStarted({ api, pods, warnings, ...limits }, name, image, true);

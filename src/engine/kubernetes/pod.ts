@@ -214,8 +214,15 @@ const WORK_SECONDS = 12 * 3600;
 /**
  * A pod that runs once as the image's user, and reports that user in its termination message. The programs that it runs
  * are the image's own, so it is isolated like a sandbox.
+ * @param timeoutMs how long the service waits for it.
  */
-export function probePod(name: string, image: string, sandbox: IsolationSpec, facts: PodFacts): V1Pod {
+export function probePod(
+  name: string,
+  image: string,
+  sandbox: IsolationSpec,
+  timeoutMs: number,
+  facts: PodFacts,
+): V1Pod {
   const pod = berthPod(name, "probe", facts, {
     name: CONTAINER,
     image,
@@ -223,6 +230,8 @@ export function probePod(name: string, image: string, sandbox: IsolationSpec, fa
     securityContext: HARDENED,
     resources: { requests: { cpu: "10m", memory: "16Mi" }, limits: { cpu: "500m", memory: "64Mi" } },
   });
+  // Nothing else ends the image's programs if the service never comes back.
+  (pod as Required<V1Pod>).spec.activeDeadlineSeconds = Math.ceil(timeoutMs / 1000);
   return isolate(pod, sandbox, facts);
 }
 

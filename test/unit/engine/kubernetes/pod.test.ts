@@ -131,7 +131,7 @@ describe("a sandbox's pod", () => {
       } as const;
       for (const pod of [
         sandboxPod("berth-a", { ...spec, ...changes }, own),
-        probePod("berth-a", "image:1", changes, own),
+        probePod("berth-a", "image:1", changes, 1_000, own),
       ]) {
         expect(pod.metadata?.labels).toMatchObject({
           "berth.dev/instance": "one",
@@ -143,6 +143,13 @@ describe("a sandbox's pod", () => {
       }
     },
   );
+
+  test("of a probe ends even if the service never comes back, unlike a sandbox's", () => {
+    const probe = probePod("berth-a", "image:1", spec, 90_000, facts);
+    expect(probe.spec?.activeDeadlineSeconds).toBe(90);
+    // Sandboxes have no deadline of Kubernetes' own.
+    expect(sandboxPod("berth-a", spec, facts).spec?.activeDeadlineSeconds).toBeUndefined();
+  });
 
   test("has a unique name, and instances with any name have a label", () => {
     const names = Array.from({ length: 1000 }, newPodName);
