@@ -181,6 +181,12 @@ export interface PullProgress {
 }
 
 export interface EnsureImageOptions {
+  /**
+   * The sandbox that needs the image. An engine that has to run the image for that isolates it like this sandbox, and
+   * first refuses what {@link Engine.create} would refuse. Default: a sandbox without a network and with the default
+   * runtime, which nothing refuses.
+   */
+  readonly sandbox?: EngineSandboxSpec;
   /** Called now and then during a pull; never if the image is present. */
   readonly onProgress?: (progress: PullProgress) => void;
   readonly signal?: AbortSignal;

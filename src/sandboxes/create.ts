@@ -5,7 +5,7 @@ import { failpoint } from "../base/failpoints.ts";
 import { newId } from "../base/ids.ts";
 import type { KeyedLock } from "../base/keyed-lock.ts";
 import type { EgressManager } from "../egress/manager.ts";
-import type { Engine, EngineSandbox } from "../engine/port.ts";
+import type { Engine, EngineSandbox, EngineSandboxSpec } from "../engine/port.ts";
 import type { RequestProgress } from "../state/request-log.ts";
 import { type Capacity, type Place, type Reservation, withShare } from "./capacity.ts";
 import type { SandboxDeleter } from "./delete.ts";
@@ -208,9 +208,14 @@ export class SandboxCreator {
     throwIfAborted(signal);
     const { engine, mounts, clock, journal, observer } = this.#parts;
     const { spec, sandboxId, generation, owner } = record;
-    const resolved = await mounts.resolve(owner, spec);
+    const wanted: EngineSandboxSpec = {
+      ...{ ...spec, sandboxId, generation, owner, network: engineNetwork(spec) },
+      mounts: await mounts.resolve(owner, spec),
+      ...(observer.firstShell && { firstShell: observer.firstShell }),
+    };
     let reportedAt = Number.NEGATIVE_INFINITY;
     await engine.ensureImage(spec.image, {
+      sandbox: wanted,
       signal,
       onProgress: (progress) => {
         const now = clock.monotonicMs();
@@ -219,13 +224,7 @@ export class SandboxCreator {
         journal.emit(record, { type: "IMAGE_PULL", image: spec.image, progress });
       },
     });
-    return engine.create(
-      {
-        ...{ ...spec, sandboxId, generation, owner, network: engineNetwork(spec), mounts: resolved },
-        ...(observer.firstShell && { firstShell: observer.firstShell }),
-      },
-      signal,
-    );
+    return engine.create(wanted, signal);
   }
 
   /**

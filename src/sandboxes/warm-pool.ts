@@ -262,14 +262,12 @@ export class WarmPool {
     // With the engine's limits of this moment: a machine can lose memory and processors while the service runs.
     const spec = resolveSpec(pool.asked(), defaults, monitor.info);
     const identity = { sandboxId, generation: 1, owner: POOL_OWNER };
-    await engine.ensureImage(spec.image, { signal });
-    const made = await engine.create(
-      {
-        ...{ ...spec, ...identity, network: engineNetwork(spec), mounts: [], takesMounts: true },
-        ...(observer.firstShell && { firstShell: observer.firstShell }),
-      },
-      signal,
-    );
+    const wanted = {
+      ...{ ...spec, ...identity, network: engineNetwork(spec), mounts: [], takesMounts: true },
+      ...(observer.firstShell && { firstShell: observer.firstShell }),
+    };
+    await engine.ensureImage(spec.image, { sandbox: wanted, signal });
+    const made = await engine.create(wanted, signal);
     const leased = leasedOf(made, spec);
     observer.ready(leased);
     try {

@@ -481,8 +481,8 @@ export const KUBERNETES_DEFECTS: readonly Defect[] = [
     changes: [
       {
         file: "src/engine/kubernetes/claims.ts",
-        from: "return claim !== undefined && isOurs && !isLeft ?",
-        to: "void isOurs;\n    return claim !== undefined && !isLeft ?",
+        from: "return isOurs && !isLeft ?",
+        to: "void isOurs;\n    return !isLeft ?",
       },
     ],
     test: {
@@ -713,6 +713,116 @@ export const KUBERNETES_DEFECTS: readonly Defect[] = [
     test: {
       file: "test/unit/engine/kubernetes/process.test.ts",
       title: "a wait for a process's end that is given up takes no memory",
+    },
+  },
+  {
+    name: "kubernetes: no network policy selects the pod that runs an image before its first sandbox",
+    changes: [
+      {
+        file: "src/engine/kubernetes/pod.ts",
+        from: "  return isolate(pod, sandbox, facts);",
+        to: "  void sandbox;\n  return pod;",
+      },
+    ],
+    test: {
+      file: "test/unit/engine/kubernetes/pod.test.ts",
+      title: "is isolated, and so is the probe of its image: %s",
+      row: "the network NONE",
+    },
+  },
+  {
+    name: "kubernetes: an image runs even if its sandbox is refused, because nothing isolates it",
+    changes: [
+      {
+        file: "src/engine/kubernetes/engine.ts",
+        from: "    if (sandbox !== undefined) await this.#admit(sandbox, signal);\n",
+        to: "",
+      },
+    ],
+    test: {
+      file: ENGINE_TEST,
+      title: "an image whose sandbox is refused for its %s does not run",
+      row: "network",
+    },
+  },
+  {
+    name: "kubernetes: the user of an image is known from a run with another runtime",
+    changes: [
+      {
+        file: "src/engine/kubernetes/images.ts",
+        from: "JSON.stringify([image, sandbox.runtime])",
+        to: "image",
+      },
+    ],
+    test: {
+      file: ENGINE_TEST,
+      title:
+        "an image runs with the runtime of the sandbox that needs it, whatever is known from another one",
+    },
+  },
+  {
+    name: "kubernetes: a policy of others that opens only the pods which look at images is not seen",
+    changes: [
+      {
+        file: "src/engine/kubernetes/pod.ts",
+        from: '["sandbox", "probe"].map(',
+        to: '["sandbox"].map(',
+      },
+    ],
+    test: {
+      file: "test/unit/engine/kubernetes/network-keeper.test.ts",
+      title: "a policy of others that opens only the pods which look at images is found",
+    },
+  },
+  {
+    name: "a create does not tell the engine for which sandbox it needs the image",
+    changes: [
+      {
+        file: "src/sandboxes/create.ts",
+        from: "      sandbox: wanted,\n",
+        to: "",
+      },
+    ],
+    test: {
+      file: "test/unit/sandboxes/manager.test.ts",
+      title: "says to the engine for which sandbox it needs the image",
+    },
+  },
+  {
+    name: "kubernetes: a program of the sandbox's image may write to a volume that is mounted read-only",
+    changes: [{ file: VOLUMES, from: "      image,\n", to: "      image: main.image ?? image,\n" }],
+    test: {
+      file: VOLUMES_TEST,
+      title:
+        "a read-only directory is created before the container starts, by no program of the sandbox's image",
+    },
+  },
+  {
+    name: "kubernetes: a claim that a removal waits for is deleted by its name alone",
+    changes: [
+      {
+        file: "src/engine/kubernetes/claims.ts",
+        from: "body: { preconditions: { uid } }, ",
+        to: "",
+      },
+    ],
+    test: {
+      file: "test/unit/engine/kubernetes/claims.test.ts",
+      title: "a removal that the API server carries out late removes no later claim of the same name",
+    },
+  },
+  {
+    name: "kubernetes: programs of an image run for good if the service ends while it looks at the image",
+    changes: [
+      {
+        file: "src/engine/kubernetes/pod.ts",
+        from: "  (pod as Required<V1Pod>).spec.activeDeadlineSeconds = Math.ceil(timeoutMs / 1000);\n",
+        to: "  void timeoutMs;\n",
+      },
+    ],
+    test: {
+      file: "test/unit/engine/kubernetes/pod.test.ts",
+      title: "of a probe ends even if the service never comes back, unlike a sandbox's",
     },
   },
 ];

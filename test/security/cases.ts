@@ -185,6 +185,24 @@ export const SECURITY_CASES: Readonly<Record<string, readonly SecurityCase[]>> =
       "kubernetes: the operator's word counts, whatever the test reached",
     ),
     hostile(
+      "on Kubernetes: an image's own programs before its sandbox exists",
+      [
+        at(
+          "unit/engine/kubernetes/pod.test.ts",
+          "is isolated, and so is the probe of its image: %s",
+          "the network NONE",
+        ),
+        at(
+          "unit/engine/kubernetes/engine.test.ts",
+          "an image whose sandbox is refused for its %s does not run",
+          "network",
+        ),
+        at(CLUSTER, "an image whose own shell looks around before its first sandbox reaches nothing"),
+      ],
+      "kubernetes: no network policy selects the pod that runs an image before its first sandbox",
+      "kubernetes: an image runs even if its sandbox is refused, because nothing isolates it",
+    ),
+    hostile(
       "on Kubernetes: a policy of others that opens what Berth's closes",
       [
         at(POLICIES, "others' that select %s are seen for what they open", "all pods"),
@@ -1011,6 +1029,20 @@ export const SECURITY_CASES: Readonly<Record<string, readonly SecurityCase[]>> =
     ),
   ],
   workspaces: [
+    hostile(
+      "on Kubernetes: an image's own programs at a volume that is mounted read-only",
+      [
+        at(
+          "unit/engine/kubernetes/volumes.test.ts",
+          "a read-only directory is created before the container starts, by no program of the sandbox's image",
+        ),
+        at(
+          "integration/kubernetes/workspaces.kubernetes.ts",
+          "that no sandbox has mounted yet can be read, exported and measured: they are empty",
+        ),
+      ],
+      "kubernetes: a program of the sandbox's image may write to a volume that is mounted read-only",
+    ),
     hostile(
       "100 reference changes at once",
       [

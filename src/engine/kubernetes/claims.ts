@@ -151,21 +151,25 @@ export class Claims implements EngineVolumes {
     for (const [nonce, call] of this.#unsure) {
       if (call.name !== name) continue;
       assertHeld();
-      const { annotations, uid } = (await this.#get(name))?.metadata ?? {};
-      const isThere = annotations?.[ANNOTATION.making] === nonce;
-      // A later call may have created another claim of this name meanwhile.
-      if (isThere) await this.#delete(name, uid);
+      const claim = await this.#get(name);
+      const isThere = claim?.metadata?.annotations?.[ANNOTATION.making] === nonce;
+      if (isThere) await this.#delete(claim);
       if (isThere || performance.now() - call.failedAt > LATE_MS) this.#unsure.delete(nonce);
     }
   }
 
   async find(name: string, signal?: AbortSignal): Promise<EngineVolume | undefined> {
+    const claim = await this.#find(name, signal);
+    return claim && this.#describe(claim);
+  }
+
+  async #find(name: string, signal?: AbortSignal): Promise<V1PersistentVolumeClaim | undefined> {
     const claim = await this.#get(name, signal);
     const { labels, annotations } = claim?.metadata ?? {};
     const isOurs = labels?.[INSTANCE_LABEL] === instanceLabel(this.#parts.facts.instance);
     // What a failed call has created is removed before another claim gets its name.
     const isLeft = this.#unsure.has(annotations?.[ANNOTATION.making] ?? "");
-    return claim !== undefined && isOurs && !isLeft ? this.#describe(claim) : undefined;
+    return isOurs && !isLeft ? claim : undefined;
   }
 
   async list(signal?: AbortSignal): Promise<EngineVolume[]> {
@@ -185,26 +189,30 @@ export class Claims implements EngineVolumes {
 
   async remove(name: string, signal?: AbortSignal): Promise<void> {
     this.#parts.assertHeld();
-    if ((await this.find(name, signal)) !== undefined) await this.#delete(name, undefined, signal);
+    const claim = await this.#find(name, signal);
+    if (claim !== undefined) await this.#delete(claim, signal);
   }
 
-  /** Deletes a claim, with `uid` only that one, and waits until it is gone. */
-  async #delete(name: string, uid: string | undefined, signal?: AbortSignal): Promise<void> {
+  /**
+   * Deletes a claim, and waits until it is gone. A later claim of its name stays, even if the API server acts late on a
+   * call that it left unanswered.
+   */
+  async #delete({ metadata }: V1PersistentVolumeClaim, signal?: AbortSignal): Promise<void> {
     const { api } = this.#parts;
+    const { name = "", uid = "" } = metadata ?? {};
     const timeout = AbortSignal.timeout(REMOVE_TIMEOUT_MS);
     const limit = signal === undefined ? timeout : AbortSignal.any([signal, timeout]);
-    const isThere = async (): Promise<boolean> => {
-      const found = await this.#get(name, limit);
-      return found !== undefined && (uid === undefined || found.metadata?.uid === uid);
-    };
+    const isThere = async (): Promise<boolean> => (await this.#get(name, limit))?.metadata?.uid === uid;
     try {
-      await api.call("DELETE", api.path(`persistentvolumeclaims/${name}`), "removing a claim", {
-        ...(uid !== undefined && { body: { preconditions: { uid } } }),
-        signal: limit,
-      });
+      const options = { body: { preconditions: { uid } }, signal: limit };
+      await api
+        .call("DELETE", api.path(`persistentvolumeclaims/${name}`), "removing a claim", options)
+        .catch((error: unknown) => {
+          // A conflict: another claim has this name.
+          if (!isRefusal(error, 404) && !isRefusal(error, 409)) throw error;
+        });
       while (await isThere()) await sleep(GONE_POLL_MS, undefined, { signal: limit });
     } catch (error) {
-      if (isRefusal(error, 404) || (uid !== undefined && isRefusal(error, 409))) return;
       throwIfAborted(signal);
       if (!timeout.aborted) throw error;
       throw new BerthError(
@@ -243,7 +251,7 @@ export class Claims implements EngineVolumes {
     for (const { volume } of mounts) this.#assertFree(volume);
     const pod = newName();
     const body = workPod(pod, WORK, options.image, facts);
-    addClaims(body, mounts, options.accessMode, { near, others: pods.all });
+    addClaims(body, mounts, options, { near, others: pods.all });
     const making = api.call<V1Pod>("POST", api.path("pods"), "creating a pod", { body });
     try {
       await making;

@@ -195,20 +195,19 @@ export class KubernetesEngine implements Engine {
     await this.#keeper.remove();
   }
 
-  async ensureImage(image: string, { signal }: EnsureImageOptions): Promise<void> {
+  async ensureImage(image: string, { sandbox, signal }: EnsureImageOptions): Promise<void> {
     this.#lease?.assertHeld();
+    if (sandbox !== undefined) await this.#admit(sandbox, signal);
     await this.#pods.follow(signal);
-    await this.#images.of(image, signal);
+    await this.#images.of(image, sandbox ?? { network: "NONE", runtime: "" }, signal);
   }
 
   async create(spec: EngineSandboxSpec, signal?: AbortSignal): Promise<EngineSandbox> {
     throwIfAborted(signal);
     this.#lease?.assertHeld();
-    requireCapabilities(spec, this.#options.networkPolicy);
-    await this.#guard?.require(spec.network, signal);
-    const isolation = this.#isolationOf(spec.runtime);
+    const isolation = await this.#admit(spec, signal);
     await this.#pods.follow(signal);
-    const user = spec.user || (await this.#images.of(spec.image, signal));
+    const user = spec.user || (await this.#images.of(spec.image, spec, signal));
     const name = newPodName();
     const body = sandboxPod(name, spec, this.#facts(user, isolation), this.#pods.all);
     // An aborted call may still create the pod, so do not abort it: wait for it, then remove the pod.
@@ -373,6 +372,13 @@ export class KubernetesEngine implements Engine {
 
   #facts(user: string, isolation: IsolationLevel): PodFacts {
     return { ...this.#options, user, isolation };
+  }
+
+  /** Refuses a sandbox whose isolation cannot be guaranteed, before anything of its image runs. */
+  async #admit(spec: EngineSandboxSpec, signal?: AbortSignal): Promise<IsolationLevel> {
+    requireCapabilities(spec, this.#options.networkPolicy);
+    await this.#guard?.require(spec.network, signal);
+    return this.#isolationOf(spec.runtime);
   }
 
   #isolationOf(runtime: string): IsolationLevel {

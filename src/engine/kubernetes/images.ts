@@ -2,9 +2,8 @@ import type { V1Pod } from "@kubernetes/client-node";
 import { untilAborted } from "../../base/async.ts";
 import { throwIfAborted } from "../../base/errors.ts";
 import type { Api } from "./api.ts";
-import { containerStatus, type PodFacts, probePod } from "./pod.ts";
+import { containerStatus, type IsolationSpec, type PodFacts, probePod } from "./pod.ts";
 import type { Pods } from "./pods.ts";
-import { PROBE_COMMAND } from "./scripts.ts";
 import { startFailed, untilStarted } from "./start.ts";
 import type { PodWarnings } from "./warnings.ts";
 
@@ -41,19 +40,24 @@ interface Probe {
 export class ImageUsers {
   readonly #parts: ImageUsersParts;
   readonly #known = new Map<string, { readonly user: string; readonly at: number }>();
-  /** Callers for the same image share one probe, which ends when none of them waits any more. */
+  /** Callers for the same image and runtime share one probe, which ends when none of them waits any more. */
   readonly #probes = new Map<string, Probe>();
 
   constructor(parts: ImageUsersParts) {
     this.#parts = parts;
   }
 
-  /** Returns the image's user as `uid` or `uid:gid`; empty: root. @throws as {@link untilStarted} */
-  async of(image: string, signal?: AbortSignal): Promise<string> {
-    const known = this.#known.get(image);
+  /**
+   * Returns the image's user as `uid` or `uid:gid`; empty: root.
+   * @param sandbox the network and the runtime of a sandbox that may run the image.
+   * @throws as {@link untilStarted}
+   */
+  async of(image: string, sandbox: IsolationSpec, signal?: AbortSignal): Promise<string> {
+    const key = JSON.stringify([image, sandbox.runtime]);
+    const known = this.#known.get(key);
     if (known !== undefined && performance.now() - known.at < KNOWN_FOR_MS) return known.user;
     throwIfAborted(signal);
-    const probe = this.#probes.get(image) ?? this.#start(image);
+    const probe = this.#probes.get(key) ?? this.#start(key, image, sandbox);
     probe.waiting++;
     try {
       return await untilAborted(probe.user, signal);
@@ -61,38 +65,40 @@ export class ImageUsers {
       probe.waiting--;
       if (probe.waiting === 0) {
         probe.abort.abort();
-        this.#forget(image, probe);
+        this.#forget(key, probe);
       }
     }
   }
 
-  #start(image: string): Probe {
+  #start(key: string, image: string, sandbox: IsolationSpec): Probe {
     const abort = new AbortController();
-    const probe = { user: this.#ask(image, abort.signal), abort, waiting: 0 };
-    this.#probes.set(image, probe);
-    probe.user.catch(() => {}).finally(() => this.#forget(image, probe));
+    const user = this.#ask(image, sandbox, abort.signal).then((found) => {
+      if (this.#known.size >= MAX_IMAGES) this.#known.clear();
+      this.#known.set(key, { user: found, at: performance.now() });
+      return found;
+    });
+    const probe = { user, abort, waiting: 0 };
+    this.#probes.set(key, probe);
+    probe.user.catch(() => {}).finally(() => this.#forget(key, probe));
     return probe;
   }
 
-  #forget(image: string, probe: Probe): void {
-    if (this.#probes.get(image) === probe) this.#probes.delete(image);
+  #forget(key: string, probe: Probe): void {
+    if (this.#probes.get(key) === probe) this.#probes.delete(key);
   }
 
-  async #ask(image: string, signal: AbortSignal): Promise<string> {
+  async #ask(image: string, sandbox: IsolationSpec, signal: AbortSignal): Promise<string> {
     const { api, pods, warnings, facts, newName, remove } = this.#parts;
     const { startTimeoutMs: scheduleMs, pullTimeoutMs: timeoutMs } = this.#parts;
     const name = newName();
     try {
-      const body = probePod(name, image, PROBE_COMMAND, facts);
+      const body = probePod(name, image, sandbox, timeoutMs, facts);
       await api.call<V1Pod>("POST", api.path("pods"), "probing an image", { body });
       const limits = { timeoutMs, scheduleMs, signal };
       const pod = await untilStarted({ api, pods, warnings, ...limits }, name, image, true);
       const ids = containerStatus(pod)?.state?.terminated?.message ?? "";
       if (!/^\d+(:\d+)?$/.test(ids)) throw startFailed("its image does not report its user", ids);
-      const user = /^0(:0)?$/.test(ids) ? "" : ids;
-      if (this.#known.size >= MAX_IMAGES) this.#known.clear();
-      this.#known.set(image, { user, at: performance.now() });
-      return user;
+      return /^0(:0)?$/.test(ids) ? "" : ids;
     } finally {
       await remove(name);
     }

@@ -15,7 +15,7 @@ import {
   readIsolation,
 } from "../port.ts";
 import { disruptionOf } from "./disruption.ts";
-import { LIMITS, RUN_DIR } from "./scripts.ts";
+import { LIMITS, PROBE_COMMAND, RUN_DIR } from "./scripts.ts";
 import { addClaims, type ClaimOptions, volumeMountsOf } from "./volumes.ts";
 
 /** Name of a sandbox's container in its pod. A template may add others. */
@@ -80,6 +80,9 @@ export interface PodFacts extends PodOptions {
   readonly volumes?: ClaimOptions | undefined;
 }
 
+/** What separates code in a pod from the rest of the cluster. */
+export type IsolationSpec = Pick<EngineSandboxSpec, "network" | "runtime">;
+
 /** The value for an instance in labels, which allow fewer characters than an instance may have. */
 export function instanceLabel(instance: string): string {
   if (/^[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?$/.test(instance)) return instance;
@@ -125,7 +128,6 @@ export function sandboxPod(
     volumeMounts: [{ name: "berth", mountPath: RUN_DIR }],
   });
   const { metadata, spec: podSpec } = pod as Required<V1Pod>;
-  metadata.labels = { ...metadata.labels, [NETWORK_LABEL]: spec.network.toLowerCase() };
   metadata.annotations = {
     ...metadata.annotations,
     [ANNOTATION.sandboxId]: spec.sandboxId,
@@ -135,19 +137,30 @@ export function sandboxPod(
     [ANNOTATION.isolation]: facts.isolation,
   };
   podSpec.volumes = [...(podSpec.volumes ?? []), SCRIPTS];
-  addClaims(pod, volumeMountsOf(spec.mounts), facts.volumes?.accessMode ?? "ReadWriteOnce", { others });
-  if (spec.runtime !== "") podSpec.runtimeClassName = spec.runtime;
+  if (facts.volumes !== undefined) addClaims(pod, volumeMountsOf(spec.mounts), facts.volumes, { others });
+  return isolate(pod, spec, facts);
+}
+
+/** Gives a pod a sandbox's network and runtime. */
+function isolate(pod: V1Pod, { network, runtime }: IsolationSpec, facts: PodFacts): V1Pod {
+  const { metadata, spec } = pod as Required<V1Pod>;
+  metadata.labels = { ...metadata.labels, [NETWORK_LABEL]: network.toLowerCase() };
+  if (runtime !== "") spec.runtimeClassName = runtime;
   if (facts.networkPolicy === "enforced") {
     // Without a network, look-ups then fail at once. The cluster's own resolver would reveal its names to the sandbox.
-    const nameservers = spec.network === "NONE" ? ["127.0.0.1"] : (facts.egressDns ?? DEFAULT_DNS);
-    Object.assign(podSpec, { dnsPolicy: "None", dnsConfig: { nameservers: [...nameservers] } });
+    const nameservers = network === "NONE" ? ["127.0.0.1"] : (facts.egressDns ?? DEFAULT_DNS);
+    Object.assign(spec, { dnsPolicy: "None", dnsConfig: { nameservers: [...nameservers] } });
   }
   return pod;
 }
 
-/** The labels of pods of sandboxes with the network NONE. */
-export function labelsOfNone({ template, instance }: PodFacts): Record<string, string> {
-  return { ...template?.metadata?.labels, ...ownLabels(instance, "sandbox"), [NETWORK_LABEL]: "none" };
+/** The labels of the pods that run a caller's image with the network NONE. */
+export function labelsOfNone({ template, instance }: PodFacts): Record<string, string>[] {
+  return ["sandbox", "probe"].map((role) => ({
+    ...template?.metadata?.labels,
+    ...ownLabels(instance, role),
+    [NETWORK_LABEL]: "none",
+  }));
 }
 
 /** A pod for a test of the network. None of Berth's network policies selects it. */
@@ -187,27 +200,39 @@ export function workPod(name: string, role: string, image: string, facts: PodFac
     resources: { requests: { cpu: "50m", memory: "64Mi" }, limits: { cpu: "1", memory: "512Mi" } },
     volumeMounts: [{ name: "berth", mountPath: RUN_DIR }],
   });
-  const { metadata, spec } = pod as Required<V1Pod>;
-  metadata.labels = { ...metadata.labels, [NETWORK_LABEL]: "none" };
+  const { spec } = pod as Required<V1Pod>;
   spec.volumes = [...(spec.volumes ?? []), SCRIPTS];
   // Nothing else ends the pod if the service never comes back.
   spec.activeDeadlineSeconds = WORK_SECONDS;
-  return pod;
+  return isolate(pod, { network: "NONE", runtime: "" }, facts);
 }
 
 /** Holds the scripts and the program that start processes. In memory, because a node's disk may be full. */
 const SCRIPTS = { name: "berth", emptyDir: { medium: "Memory", sizeLimit: "1Mi" } };
 const WORK_SECONDS = 12 * 3600;
 
-/** A pod that runs once as the image's user, and reports that user in its termination message. */
-export function probePod(name: string, image: string, command: readonly string[], facts: PodFacts): V1Pod {
-  return berthPod(name, "probe", facts, {
+/**
+ * A pod that runs once as the image's user, and reports that user in its termination message. The programs that it runs
+ * are the image's own, so it is isolated like a sandbox.
+ * @param timeoutMs how long the service waits for it.
+ */
+export function probePod(
+  name: string,
+  image: string,
+  sandbox: IsolationSpec,
+  timeoutMs: number,
+  facts: PodFacts,
+): V1Pod {
+  const pod = berthPod(name, "probe", facts, {
     name: CONTAINER,
     image,
-    command: command.map(literal),
+    command: PROBE_COMMAND.map(literal),
     securityContext: HARDENED,
     resources: { requests: { cpu: "10m", memory: "16Mi" }, limits: { cpu: "500m", memory: "64Mi" } },
   });
+  // Nothing else ends the image's programs if the service never comes back.
+  (pod as Required<V1Pod>).spec.activeDeadlineSeconds = Math.ceil(timeoutMs / 1000);
+  return isolate(pod, sandbox, facts);
 }
 
 /**

@@ -13,7 +13,8 @@ export interface ClaimOptions {
   /** Whether the storage class can clone claims. */
   readonly clones: boolean;
   /**
-   * The image of pods in which the service works on volumes. It must have `sh`, `tar`, `find`, `du` and similar tools.
+   * The image of containers in which the service works on volumes. It must have `sh`, `tar`, `find`, `du` and similar
+   * tools.
    */
   readonly image: string;
 }
@@ -32,14 +33,13 @@ export function volumeMountsOf(mounts: readonly EngineMount[]): VolumeMount[] {
 
 /**
  * Adds claims to a pod. If only pods on one node may mount a claim, the scheduler places all of its pods on one node.
- * @param accessMode the access mode of the claims.
  * @param options.others the pods that run. Default: none.
  * @param options.near the claims that other pods may have mounted. Default: all.
  */
 export function addClaims(
   pod: V1Pod,
   mounts: readonly VolumeMount[],
-  accessMode: VolumeAccessMode,
+  { accessMode, image }: Pick<ClaimOptions, "accessMode" | "image">,
   options: { readonly others?: Iterable<V1Pod>; readonly near?: readonly string[] } = {},
 ): void {
   const { metadata, spec } = pod;
@@ -65,7 +65,7 @@ export function addClaims(
   });
   main.volumeMounts = [...(main.volumeMounts ?? []), ...mounts.map(mountOf)];
   const unprepared = mounts.filter(({ readOnly, directory }) => readOnly && directory !== "");
-  if (unprepared.length > 0) addPreparer(spec, claims, unprepared);
+  if (unprepared.length > 0) addPreparer(spec, claims, unprepared, image);
   const { near = claims, others = [] } = options;
   if (accessMode === "ReadWriteOnce") spec.affinity = withOthers(spec.affinity, near, others);
 }
@@ -123,8 +123,14 @@ function nodeOf(claims: readonly string[], pods: Iterable<V1Pod>): string | unde
 
 /**
  * Creates the directories before the container starts. A read-only mount could not make them accessible to its users.
+ * @param image the service's own, because no program of a sandbox may write there or see the rest of the volume.
  */
-function addPreparer(spec: V1PodSpec, claims: readonly string[], mounts: readonly VolumeMount[]): void {
+function addPreparer(
+  spec: V1PodSpec,
+  claims: readonly string[],
+  mounts: readonly VolumeMount[],
+  image: string,
+): void {
   const [main] = spec.containers;
   if (main === undefined) return;
   const used = [...new Set(mounts.map(({ volume }) => claims.indexOf(volume)))];
@@ -133,7 +139,7 @@ function addPreparer(spec: V1PodSpec, claims: readonly string[], mounts: readonl
     ...(spec.initContainers ?? []),
     {
       name: "berth-volumes",
-      image: main.image,
+      image,
       imagePullPolicy: main.imagePullPolicy,
       command: [
         ...["/bin/sh", "-c", script.replaceAll("$", "$$$$"), "sh"],

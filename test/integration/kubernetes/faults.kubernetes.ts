@@ -282,9 +282,13 @@ describe("a claim", () => {
   const isClaims = ({ path }: ApiRequest): boolean => path.includes("/persistentvolumeclaims");
   /** Lets the API server create a claim and then answer nothing about claims. The call fails. */
   const failToMake = async (workspace_id: string): Promise<void> => {
+    let isAway = false;
     api.fault = (request) => {
-      if (makesClaim(request)) return { status: 504, made: true };
-      return isClaims(request) ? { status: 503 } : undefined;
+      if (makesClaim(request)) {
+        isAway = true;
+        return { status: 504, made: true };
+      }
+      return isAway && isClaims(request) ? { status: 503 } : undefined;
     };
     const making = app.client.call("WorkspaceService/CreateWorkspace", { workspace_id });
     expect(await failureOf(making)).toMatchObject({ reason: "ENGINE_UNAVAILABLE" });

@@ -80,6 +80,9 @@ describe("on a cluster that enforces no policy", () => {
     expect(none.message).toContain("another pod reached it");
     const egress = await failure(engine.create(spec({ network: "EGRESS" })), "UNSUPPORTED");
     expect(egress.message).toContain("The network EGRESS cannot be guaranteed: the cluster does not enforce");
+    // An image runs for a moment before its first sandbox, so that is refused too.
+    const early = await failure(engine.ensureImage(TEST_IMAGE, { sandbox: spec() }), "UNSUPPORTED");
+    expect(early.message).toBe(none.message);
     expect(await engine.info()).toMatchObject({
       capabilities: { egress: false },
       openNetwork: true,
@@ -189,6 +192,34 @@ describe("on a cluster that enforces policies", () => {
     const began = performance.now();
     expect((await run(engine, none.ref, ["getent", "hosts", "example.com"])).exitCode).not.toBe(0);
     expect(performance.now() - began).toBeLessThan(4_000);
+  });
+
+  test("an image whose own shell looks around before its first sandbox reaches nothing", async () => {
+    const look = `#!/usr/bin/python3
+import os, socket, sys, time
+if "termination-log" not in sys.argv[-1]: os.execv("/bin/bash", ["sh", *sys.argv[1:]])
+found = "reached"
+for _ in range(40):
+  # The tests' network needs a moment for a new pod.
+  try: socket.create_connection(("${NODE}", 6443), 1).close()
+  except OSError:
+    found = "blocked"
+    break
+  time.sleep(0.25)
+open("/dev/termination-log", "w").write(found)`;
+    const map = { apiVersion: "v1", kind: "ConfigMap", metadata: { name: "hostile" }, data: { sh: look } };
+    await kubectl(["create", `--namespace=${NAMESPACE}`, "--filename=-"], { input: JSON.stringify(map) });
+    onTestFinished(async () => void (await inNamespace("delete", "configmap", "hostile")));
+    const volumes = [{ name: "hostile", configMap: { name: "hostile", defaultMode: 0o755 } }];
+    const volumeMounts = [{ name: "hostile", mountPath: "/bin/sh", subPath: "sh" }];
+    const template = { spec: { volumes, containers: [{ name: "main", volumeMounts }] } };
+    const { engine } = await open({ template });
+    onTestFinished(() => engine.close());
+    for (const network of ["NONE", "EGRESS"] as const) {
+      const running = engine.ensureImage(TEST_IMAGE, { sandbox: spec({ network }) });
+      const { message } = await failure(running, "SANDBOX_START_FAILED");
+      expect(message).toContain("its image does not report its user: blocked");
+    }
   });
 
   test("a policy that was deleted or changed is restored", async () => {

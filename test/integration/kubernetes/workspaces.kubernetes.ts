@@ -9,7 +9,7 @@ import { startTestApp, type TestApp, useApp } from "../../support/app.ts";
 import { Client, failureOf } from "../../support/client.ts";
 import { eventually } from "../../support/eventually.ts";
 import { TEST_IMAGE } from "../../support/images.ts";
-import { berthKubeconfig, kubectl, NAMESPACE } from "../../support/kubernetes.ts";
+import { berthKubeconfig, kubectl, NAMESPACE, podOf } from "../../support/kubernetes.ts";
 import { ServeProcess } from "../../support/program.ts";
 import { newInstance } from "../../support/settings.ts";
 import { makeTar } from "../../support/tar-builder.ts";
@@ -130,8 +130,15 @@ describe("workspaces on Kubernetes", () => {
       expect((await workspaces.get("fresh", { measure_size: true })).size_bytes).toBe(0);
       await workspaces.create("unread");
       const mounts = [{ workspace_id: "unread", target: "/in", read_only: true }];
-      const { sandbox_id: id } = await service.client.createSandbox({ user: "nobody", mounts });
+      const image = "berth/bash:latest";
+      const { sandbox_id: id } = await service.client.createSandbox({ image, user: "nobody", mounts });
       expect(await service.client.output(id, "ls -A /in && echo read")).toBe("read\n");
+      // No program of the sandbox's image has written to the volume for that.
+      const { name } = await podOf(id);
+      const images = "--output=jsonpath={.spec.initContainers[*].image} {.spec.containers[*].image}";
+      expect(await kubectl(["get", "pod", name, `--namespace=${NAMESPACE}`, images])).toBe(
+        `${TEST_IMAGE} ${image}`,
+      );
       await service.client.deleteSandbox(id);
     },
     CALL_MS,

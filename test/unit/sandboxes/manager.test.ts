@@ -89,6 +89,21 @@ describe("create", () => {
     expect(manager.get(named("x")).termination?.cause).toBe("DELETED");
   });
 
+  test("says to the engine for which sandbox it needs the image", async () => {
+    const { manager, engine } = await newManager();
+    const asked: unknown[] = [];
+    engine.ensureImage = async (image, { sandbox }) => void asked.push(image, sandbox);
+    const create = engine.create.bind(engine);
+    engine.create = async (spec, signal) => {
+      asked.push(spec);
+      return create(spec, signal);
+    };
+    await manager.create(OWNER, { image: "own", runtime: "gvisor" }, { signal: never });
+    const [image, ensured, created] = asked;
+    expect([image, ensured]).toEqual(["own", created]);
+    expect(created).toMatchObject({ image: "own", runtime: "gvisor", network: "NONE" });
+  });
+
   test("of one sandbox does not wait for the create of another", async () => {
     const { manager, engine } = await newManager();
     const gate = Promise.withResolvers<void>();

@@ -19,14 +19,14 @@ interface KeeperParts {
   readonly api: Api;
   readonly instance: string;
   readonly options: NetworkOptions;
-  /** Labels of a sandbox with the network NONE. */
-  readonly labels: Readonly<Record<string, string>>;
+  /** The labels of each kind of pod with the network NONE. */
+  readonly labels: readonly Readonly<Record<string, string>>[];
   readonly logger: Logger;
 }
 
 /** The result of a check of the policies. */
 interface Look {
-  /** Names of other policies that allow traffic to or from sandboxes with the network NONE. */
+  /** Names of other policies that allow traffic to or from pods with the network NONE. */
   readonly openedBy: readonly string[];
 }
 
@@ -86,7 +86,9 @@ export class PolicyKeeper {
       this.#made = this.#wanted;
       const names = this.#wanted.map(({ metadata }) => metadata?.name);
       const others = items.filter(({ metadata }) => !names.includes(metadata?.name));
-      const openedBy = others.filter((one) => opens(one, labels)).map(({ metadata }) => metadata?.name ?? "");
+      const openedBy = others
+        .filter((one) => labels.some((ofPod) => opens(one, ofPod)))
+        .map(({ metadata }) => metadata?.name ?? "");
       const look = { openedBy };
       this.#last = { at, look };
       return look;

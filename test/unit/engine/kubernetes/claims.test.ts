@@ -1,4 +1,4 @@
-import type { V1PersistentVolumeClaim } from "@kubernetes/client-node";
+import type { V1DeleteOptions, V1PersistentVolumeClaim } from "@kubernetes/client-node";
 import { expect, onTestFinished, test, vi } from "vitest";
 import type { Api } from "../../../../src/engine/kubernetes/api.ts";
 import { Claims } from "../../../../src/engine/kubernetes/claims.ts";
@@ -59,4 +59,32 @@ test("a claim that a failed call has created does not count, because it is remov
   await expect(claims.make(volume)).rejects.toMatchObject({ reason: "ENGINE_UNAVAILABLE" });
   expect(claim).toBeDefined();
   expect(await claims.find(volume.name)).toBeUndefined();
+});
+
+test("a removal that the API server carries out late removes no later claim of the same name", async () => {
+  let claim: V1PersistentVolumeClaim | undefined;
+  let uids = 0;
+  const removals: (() => void)[] = [];
+  const claims = claimsOf(async (method, doing, body) => {
+    if (method === "POST") {
+      const made = body as V1PersistentVolumeClaim;
+      claim = { ...made, metadata: { ...made.metadata, uid: `uid-${++uids}` } };
+    } else if (method === "DELETE") {
+      const { uid } = (body as V1DeleteOptions | undefined)?.preconditions ?? {};
+      removals.push(() => {
+        if (uid === undefined || uid === claim?.metadata?.uid) claim = undefined;
+      });
+      if (removals.length === 1) throw translateError(new NoAnswerError(), doing);
+      removals.at(-1)?.();
+    } else if (claim === undefined) throw translateError(new ApiError(404, "NotFound", "none"), doing);
+    return claim;
+  });
+  const volume = { name: "berth-one", owner: "acme", workspaceId: "one" };
+  await claims.make(volume);
+  await expect(claims.remove(volume.name)).rejects.toMatchObject({ reason: "ENGINE_UNAVAILABLE" });
+  await claims.remove(volume.name);
+  expect(claim).toBeUndefined();
+  await claims.make(volume);
+  removals[0]?.();
+  expect(claim).toBeDefined();
 });

@@ -166,3 +166,47 @@ test("a process is given the variables of its sandbox that the script of pods dr
     ...["--", "env", "--", "odd.name=2", "true"],
   ]);
 });
+
+test.each([
+  ["network", { networkPolicy: undefined }, {}, "UNSUPPORTED"],
+  ["network, which could not be tested", { networkPolicy: "enforced" }, {}, "UNSUPPORTED"],
+  ["runtime", {}, { runtime: "gvisor" }, "NOT_ALLOWED"],
+] as const)(
+  "an image whose sandbox is refused for its %s does not run",
+  async (_, options, changes, reason) => {
+    const made: string[] = [];
+    const cluster = await serveApi((request, response) => {
+      if (request.method === "POST" && request.url?.endsWith("/pods")) made.push(request.url);
+      if (request.method === "DELETE") response.writeHead(404).end("{}");
+      else answer(request, response, podWith());
+    });
+    const engine = await openEngine(cluster, { ...options, pullTimeoutMs: 1_000 });
+    const sandbox = { ...SPEC, user: "", ...changes };
+    await expect(engine.ensureImage(sandbox.image, { sandbox })).rejects.toMatchObject({ reason });
+    expect(made).toEqual([]);
+  },
+);
+
+test("an image runs with the runtime of the sandbox that needs it, whatever is known from another one", async () => {
+  const ended = { ...CONTAINER_STATUS, state: { terminated: { exitCode: 0, message: "1000" } } };
+  const made: V1Pod[] = [];
+  const watches = new Set<ServerResponse>();
+  const cluster = await serveApi(async (request, response) => {
+    if (request.method === "DELETE") return void response.writeHead(404).end("{}");
+    if (request.method !== "POST") {
+      if (request.url?.includes("watch=1")) watches.add(response);
+      return answer(request, response, podWith());
+    }
+    const pod = (await json(request)) as V1Pod;
+    made.push(pod);
+    response.end("{}");
+    const metadata = { ...pod.metadata, uid: `${made.length}`, resourceVersion: `${5 + made.length}` };
+    const status = { phase: "Succeeded", containerStatuses: [ended] };
+    for (const watch of watches)
+      watch.write(`${JSON.stringify({ type: "ADDED", object: { ...pod, metadata, status } })}\n`);
+  });
+  const engine = await openEngine(cluster, { allowedRuntimes: { gvisor: "USER_KERNEL" } });
+  for (const runtime of ["", "gvisor", "gvisor"])
+    await engine.ensureImage(SPEC.image, { sandbox: { ...SPEC, runtime } });
+  expect(made.map(({ spec }) => spec?.runtimeClassName)).toEqual([undefined, "gvisor"]);
+});

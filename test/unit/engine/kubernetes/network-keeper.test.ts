@@ -3,6 +3,7 @@ import { expect, onTestFinished, test, vi } from "vitest";
 import { type Logger, SILENT } from "../../../../src/base/logger.ts";
 import type { Api } from "../../../../src/engine/kubernetes/api.ts";
 import { PolicyKeeper } from "../../../../src/engine/kubernetes/network/keeper.ts";
+import { labelsOfNone } from "../../../../src/engine/kubernetes/pod.ts";
 
 /** An API server that has policies and nodes. */
 class Cluster {
@@ -39,7 +40,7 @@ test("policies that follow the cluster's nodes were changed by nobody else", asy
   const cluster = new Cluster();
   const warn = vi.fn<Logger["warn"]>();
   const logger = { warn } as unknown as Logger;
-  const keeper = new PolicyKeeper({ api: cluster.api, instance: "one", options: {}, labels: {}, logger });
+  const keeper = new PolicyKeeper({ api: cluster.api, instance: "one", options: {}, labels: [], logger });
   await keeper.ensure();
   cluster.nodes = ["192.0.2.1", "93.184.215.14"];
   vi.advanceTimersByTime(60_000);
@@ -58,9 +59,23 @@ test("policies that follow the cluster's nodes were changed by nobody else", asy
 test("an API server whose name cannot be looked up is reported as such", async () => {
   // A label is too long, so no resolver is asked.
   const api = { ...new Cluster().api, server: `https://${"x".repeat(64)}.example:6443` } as unknown as Api;
-  const keeper = new PolicyKeeper({ api, instance: "one", options: {}, labels: {}, logger: SILENT });
+  const keeper = new PolicyKeeper({ api, instance: "one", options: {}, labels: [], logger: SILENT });
   await expect(keeper.ensure()).rejects.toMatchObject({
     reason: "ENGINE_UNAVAILABLE",
     message: expect.stringContaining("Check the address in the kubeconfig"),
   });
+});
+
+test("a policy of others that opens only the pods which look at images is found", async () => {
+  const cluster = new Cluster();
+  const labels = labelsOfNone({ instance: "one", user: "", isolation: "CONTAINER" });
+  const keeper = new PolicyKeeper({
+    ...{ api: cluster.api, instance: "one", options: {} },
+    labels,
+    logger: SILENT,
+  });
+  const notSandboxes = { key: "berth.dev/role", operator: "NotIn", values: ["sandbox"] };
+  const spec = { podSelector: { matchExpressions: [notSandboxes] }, egress: [{}] };
+  cluster.policies.set("others", { metadata: { name: "others" }, spec });
+  expect(await keeper.ensure()).toEqual({ openedBy: ["others"] });
 });

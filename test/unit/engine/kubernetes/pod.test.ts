@@ -9,6 +9,7 @@ import {
   newPodName,
   type PodFacts,
   parseRef,
+  probePod,
   refOf,
   sandboxPod,
 } from "../../../../src/engine/kubernetes/pod.ts";
@@ -113,6 +114,41 @@ describe("a sandbox's pod", () => {
     expect(main).toMatchObject({ image: "image:1", securityContext: { privileged: false } });
     expect(main?.volumeMounts?.map(({ mountPath }) => mountPath)).toEqual(["/cache", "/run/berth"]);
     expect(side?.image).toBe("sidecar:1");
+  });
+
+  test.each([
+    ["the network NONE", { network: "NONE", runtime: "" }, "none", ["127.0.0.1"], "runc"],
+    ["the network EGRESS", { network: "EGRESS", runtime: "" }, "egress", ["192.0.2.53"], "runc"],
+    ["another runtime", { network: "NONE", runtime: "gvisor" }, "none", ["127.0.0.1"], "gvisor"],
+  ] as const)(
+    "is isolated, and so is the probe of its image: %s",
+    (_, changes, label, nameservers, runtime) => {
+      const own = {
+        ...facts,
+        networkPolicy: "enforced",
+        egressDns: ["192.0.2.53"],
+        runtimeClass: "runc",
+      } as const;
+      for (const pod of [
+        sandboxPod("berth-a", { ...spec, ...changes }, own),
+        probePod("berth-a", "image:1", changes, 1_000, own),
+      ]) {
+        expect(pod.metadata?.labels).toMatchObject({
+          "berth.dev/instance": "one",
+          "berth.dev/network": label,
+        });
+        expect(pod.spec).toMatchObject({
+          ...{ dnsPolicy: "None", dnsConfig: { nameservers }, runtimeClassName: runtime },
+        });
+      }
+    },
+  );
+
+  test("of a probe ends even if the service never comes back, unlike a sandbox's", () => {
+    const probe = probePod("berth-a", "image:1", spec, 90_000, facts);
+    expect(probe.spec?.activeDeadlineSeconds).toBe(90);
+    // Sandboxes have no deadline of Kubernetes' own.
+    expect(sandboxPod("berth-a", spec, facts).spec?.activeDeadlineSeconds).toBeUndefined();
   });
 
   test("has a unique name, and instances with any name have a label", () => {

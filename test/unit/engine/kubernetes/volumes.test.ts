@@ -3,6 +3,8 @@ import { expect, test } from "vitest";
 import { addClaims, claimLabel } from "../../../../src/engine/kubernetes/volumes.ts";
 import type { VolumeMount } from "../../../../src/engine/port.ts";
 
+const ONCE = { accessMode: "ReadWriteOnce", image: "own" } as const;
+
 function mount(changes: Partial<VolumeMount> = {}): VolumeMount {
   const place = { target: "/w", readOnly: false, giveToUser: true };
   return { kind: "volume", volume: "claim", directory: "t0", ...place, ...changes };
@@ -17,7 +19,7 @@ function pod(spec: object = {}): V1Pod {
 
 test("a claim that is mounted several times is in the pod once", () => {
   const made = pod();
-  addClaims(made, [mount(), mount({ target: "/x", directory: "t1" })], "ReadWriteOnce");
+  addClaims(made, [mount(), mount({ target: "/x", directory: "t1" })], ONCE);
   const [{ name = "" } = {}] = made.spec?.volumes ?? [];
   expect(made.spec?.volumes).toEqual([{ name, persistentVolumeClaim: { claimName: "claim" } }]);
   expect(made.spec?.containers[0]?.volumeMounts).toEqual([
@@ -49,13 +51,13 @@ const onNode = (node: string) => ({
 test("pods with the same claim are scheduled on one node if the claim requires it", () => {
   const template = { affinity: { nodeAffinity: {} } };
   const once = pod(template);
-  addClaims(once, [mount()], "ReadWriteOnce", { others: [user("claim", "node-1")] });
+  addClaims(once, [mount()], ONCE, { others: [user("claim", "node-1")] });
   expect(once.spec?.affinity).toEqual({
     nodeAffinity: {},
     podAffinity: { requiredDuringSchedulingIgnoredDuringExecution: [term("claim")] },
   });
   const many = pod(template);
-  addClaims(many, [mount()], "ReadWriteMany");
+  addClaims(many, [mount()], { ...ONCE, accessMode: "ReadWriteMany" });
   expect(many.spec?.affinity).toEqual(template.affinity);
 });
 
@@ -71,7 +73,7 @@ test("a pod with several claims is scheduled on the node of a pod that has one o
     }),
     user("other", "node-4"),
   ];
-  addClaims(made, mounts, "ReadWriteOnce", { others });
+  addClaims(made, mounts, ONCE, { others });
   expect(made.spec?.affinity).toEqual({
     podAffinity: { requiredDuringSchedulingIgnoredDuringExecution: [term("claim"), term("other")] },
     nodeAffinity: {
@@ -79,7 +81,7 @@ test("a pod with several claims is scheduled on the node of a pod that has one o
     },
   });
   const alone = pod();
-  addClaims(alone, mounts, "ReadWriteOnce", { others: others.slice(0, -1) });
+  addClaims(alone, mounts, ONCE, { others: others.slice(0, -1) });
   expect(alone.spec?.affinity?.nodeAffinity).toBeUndefined();
 });
 
@@ -95,7 +97,7 @@ test("the operator's terms stay alone, since the scheduler wants one pod that ma
       nodeAffinity: { requiredDuringSchedulingIgnoredDuringExecution: { nodeSelectorTerms: pools } },
     },
   });
-  addClaims(made, [mount()], "ReadWriteOnce", { others: [user("claim", "node-1")] });
+  addClaims(made, [mount()], ONCE, { others: [user("claim", "node-1")] });
   expect(made.spec?.affinity).toEqual({
     podAffinity,
     nodeAffinity: {
@@ -106,17 +108,17 @@ test("the operator's terms stay alone, since the scheduler wants one pod that ma
   });
 });
 
-test("a read-only directory is created before the container starts", () => {
+test("a read-only directory is created before the container starts, by no program of the sandbox's image", () => {
   const made = pod();
-  addClaims(made, [mount({ readOnly: true })], "ReadWriteOnce");
+  addClaims(made, [mount({ readOnly: true })], ONCE);
   const [before] = made.spec?.initContainers ?? [];
-  expect(before).toMatchObject({ image: "image", volumeMounts: [{ mountPath: "/volumes/0" }] });
+  expect(before).toMatchObject({ image: "own", volumeMounts: [{ mountPath: "/volumes/0" }] });
   expect(before?.command?.at(-1)).toBe("/volumes/0/t0");
   expect(made.spec?.containers[0]?.volumeMounts).toMatchObject([{ readOnly: true }]);
 });
 
 test("a pod without volumes stays as it is", () => {
   const made = pod();
-  addClaims(made, [], "ReadWriteOnce");
+  addClaims(made, [], ONCE);
   expect(made).toEqual(pod());
 });
