@@ -304,13 +304,27 @@ export const KUBERNETES_DEFECTS: readonly Defect[] = [
     },
   },
   {
+    name: "a process whose shell in the pod ends without reporting its end never ends",
+    changes: [
+      {
+        file: PROCESS,
+        from: "const isReported = this.#hasEnded && code === SPAWN_EXIT;",
+        to: "const isReported = code === SPAWN_EXIT;",
+      },
+    ],
+    test: {
+      file: PROCESS_TEST,
+      title: "a process whose shell in the pod ends without reporting its end is lost",
+    },
+  },
+  {
     name: "a Success of Kubernetes without a mark counts as 0",
     changes: [
       {
         file: "src/engine/kubernetes/process.ts",
-        from: "if (!this.#terminal) return code === SPAWN_EXIT ? undefined : this.#start.whyLost(status);",
+        from: "if (!this.#terminal) return isReported ? undefined : this.#start.whyLost(status);",
         to: `if (status?.status === "Success") this.#code.resolve(0);
-    if (!this.#terminal) return code === SPAWN_EXIT ? undefined : this.#start.whyLost(status);`,
+    if (!this.#terminal) return isReported ? undefined : this.#start.whyLost(status);`,
       },
     ],
     test: {

@@ -641,6 +641,16 @@ export const SECURITY_CASES: Readonly<Record<string, readonly SecurityCase[]>> =
       [at(EXEC, "the nonce is nowhere a command can read it")],
       "a command has most of its shell's nonce in its environment",
     ),
+    hostile(
+      "a shell of Berth's that root in a pod has replaced, and that never reports how its process ended",
+      [
+        at(
+          "unit/engine/kubernetes/process.test.ts",
+          "a process whose shell in the pod ends without reporting its end is lost",
+        ),
+      ],
+      "a process whose shell in the pod ends without reporting its end never ends",
+    ),
     layered(
       "closed stdout",
       [at(BASH, "%s", "closed stdout and stderr"), at(EXEC, "%s ends with code %i")],
