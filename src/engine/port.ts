@@ -544,9 +544,9 @@ export interface OutsideControl {
   /** Kills every process of the sandbox at once. */
   killAll(): Promise<void>;
   /**
-   * Opens the regular file that a leader or one of its children has open as this descriptor, if that process may read
-   * it. Its bytes then need not pass through a pipe. Undefined if there is none, if it cannot be opened from outside,
-   * or if it might reveal more outside than in the sandbox.
+   * Opens the regular file that a leader or one of its first few children has open as this descriptor, if that process
+   * may read it. Its bytes then need not pass through a pipe. Undefined if there is none, if it cannot be opened from
+   * outside, or if it might reveal more outside than in the sandbox.
    */
   openFile(leader: ProcessName, descriptor: number): Promise<OpenFile | undefined>;
   /** What keeps Berth from starting processes in the sandbox, judging by the starts of the last `withinMs`. */

@@ -344,6 +344,16 @@ export const SECURITY_CASES: Readonly<Record<string, readonly SecurityCase[]>> =
       "all descriptors of a process are searched in one turn of the event loop",
     ),
     hostile(
+      "thousands of children of a process that reads a file for a caller",
+      [
+        at(
+          "unit/engine/outside/control.test.ts",
+          "of a process's many children, only a few are searched for an open file",
+        ),
+      ],
+      "all children of a process are searched for an open file",
+    ),
+    hostile(
       "descriptors",
       [at(HARDENING, "core dumps are off and open files limited, and that cannot be changed")],
       "containers may dump core",
