@@ -31,6 +31,14 @@ export const WORKSPACE_DEFECTS: readonly Defect[] = [
     },
   },
   {
+    name: "an import into the source of a fork removes the mark by which its clone is recognized",
+    changes: [{ file: "src/workspaces/volumes/copy.ts", from: '"berth-clone-"', to: '".berth-clone-"' }],
+    test: {
+      file: "test/integration/workspaces/volume-clones.test.ts",
+      title: "a clone is recognized although files were imported into the source before it was made",
+    },
+  },
+  {
     name: "an import that the end of the service interrupts leaves a workspace with a part of its files",
     changes: [
       {
