@@ -304,6 +304,20 @@ export const KUBERNETES_DEFECTS: readonly Defect[] = [
     },
   },
   {
+    name: "a start that waits for another service's lease cannot be stopped",
+    changes: [
+      {
+        file: "src/engine/choose.ts",
+        from: "{ ...options, holder: await holderOf(settings.dataDir) }, signal);",
+        to: "{ ...options, holder: await holderOf(settings.dataDir) });",
+      },
+    ],
+    test: {
+      file: "test/unit/engine/choose.test.ts",
+      title: "a start that waits for another service to leave its instance on Kubernetes can be stopped",
+    },
+  },
+  {
     name: "a process whose shell in the pod ends without reporting its end never ends",
     changes: [
       {
