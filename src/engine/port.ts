@@ -249,7 +249,7 @@ export interface EngineVolumes {
   /**
    * Opens a volume for the service's own work. No code of a sandbox runs there, though sandboxes may have the volume
    * mounted at the same time.
-   * @throws `WORKSPACE_IN_USE` if only one sandbox may mount the volume, and one has it mounted.
+   * @throws `WORKSPACE_IN_USE` if the volume can be mounted only once, and a sandbox has it mounted or it is open.
    */
   open(name: string, signal?: AbortSignal): Promise<OpenVolume>;
   /**

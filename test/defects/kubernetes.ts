@@ -318,6 +318,15 @@ export const KUBERNETES_DEFECTS: readonly Defect[] = [
     },
   },
   {
+    name: "a claim for a single pod is refused for a moment after each call, as if a sandbox had it",
+    changes: [{ file: "src/engine/kubernetes/claims.ts", from: "labels[ROLE_LABEL] !== WORK && ", to: "" }],
+    test: {
+      file: "test/unit/engine/kubernetes/claims.test.ts",
+      title:
+        "a claim for a single pod is refused while a sandbox or a call has it, but not while a pod of Berth's own goes",
+    },
+  },
+  {
     name: "a process whose shell in the pod ends without reporting its end never ends",
     changes: [
       {
