@@ -81,11 +81,10 @@ export async function chooseEngine(
       `--engine ${name} and --docker-required cannot be used together.`,
     );
   }
-  if (name === "kubernetes")
-    return KubernetesEngine.open({
-      ...(await kubernetesOptions(settings, instance, logger)),
-      holder: await holderOf(settings.dataDir),
-    });
+  if (name === "kubernetes") {
+    const options = await kubernetesOptions(settings, instance, logger);
+    return KubernetesEngine.open({ ...options, holder: await holderOf(settings.dataDir) }, signal);
+  }
   const containers = (): number => left().filter((ref) => !isBubblewrapRef(ref)).length;
   if (settings.engine === "bubblewrap") {
     if (containers() > 0)

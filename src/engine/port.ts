@@ -255,7 +255,7 @@ export interface EngineVolumes {
   /**
    * Opens a volume for the service's own work. No code of a sandbox runs there, though sandboxes may have the volume
    * mounted at the same time.
-   * @throws `WORKSPACE_IN_USE` if only one sandbox may mount the volume, and one has it mounted.
+   * @throws `WORKSPACE_IN_USE` if the volume can be mounted only once, and a sandbox has it mounted or it is open.
    */
   open(name: string, signal?: AbortSignal): Promise<OpenVolume>;
   /**
@@ -550,9 +550,9 @@ export interface OutsideControl {
   /** Kills every process of the sandbox at once. */
   killAll(): Promise<void>;
   /**
-   * Opens the regular file that a leader or one of its children has open as this descriptor, if that process may read
-   * it. Its bytes then need not pass through a pipe. Undefined if there is none, if it cannot be opened from outside,
-   * or if it might reveal more outside than in the sandbox.
+   * Opens the regular file that a leader or one of its first few children has open as this descriptor, if that process
+   * may read it. Its bytes then need not pass through a pipe. Undefined if there is none, if it cannot be opened from
+   * outside, or if it might reveal more outside than in the sandbox.
    */
   openFile(leader: ProcessName, descriptor: number): Promise<OpenFile | undefined>;
   /** What keeps Berth from starting processes in the sandbox, judging by the starts of the last `withinMs`. */

@@ -242,6 +242,14 @@ export const HOSTILE_DEFECTS: readonly Defect[] = [
     change("src/engine/bubblewrap/tree-usage.ts", "if (turn) await turn;", "void turn;"),
   ),
   defect(
+    "all children of a process are searched for an open file",
+    {
+      file: "test/unit/engine/outside/control.test.ts",
+      title: "of a process's many children, only a few are searched for an open file",
+    },
+    change("src/engine/outside/control.ts", ".slice(0, MAX_DESCENDANTS)", ".slice(0 * MAX_DESCENDANTS)"),
+  ),
+  defect(
     "all descriptors of a process are searched in one turn of the event loop",
     {
       file: "test/unit/engine/outside/control.test.ts",

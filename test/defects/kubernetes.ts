@@ -304,13 +304,50 @@ export const KUBERNETES_DEFECTS: readonly Defect[] = [
     },
   },
   {
+    name: "a start that waits for another service's lease cannot be stopped",
+    changes: [
+      {
+        file: "src/engine/choose.ts",
+        from: "{ ...options, holder: await holderOf(settings.dataDir) }, signal);",
+        to: "{ ...options, holder: await holderOf(settings.dataDir) });",
+      },
+    ],
+    test: {
+      file: "test/unit/engine/choose.test.ts",
+      title: "a start that waits for another service to leave its instance on Kubernetes can be stopped",
+    },
+  },
+  {
+    name: "a claim for a single pod is refused for a moment after each call, as if a sandbox had it",
+    changes: [{ file: "src/engine/kubernetes/claims.ts", from: "labels[ROLE_LABEL] !== WORK && ", to: "" }],
+    test: {
+      file: "test/unit/engine/kubernetes/claims.test.ts",
+      title:
+        "a claim for a single pod is refused while a sandbox or a call has it, but not while a pod of Berth's own goes",
+    },
+  },
+  {
+    name: "a process whose shell in the pod ends without reporting its end never ends",
+    changes: [
+      {
+        file: PROCESS,
+        from: "const isReported = this.#hasEnded && code === SPAWN_EXIT;",
+        to: "const isReported = code === SPAWN_EXIT;",
+      },
+    ],
+    test: {
+      file: PROCESS_TEST,
+      title: "a process whose shell in the pod ends without reporting its end is lost",
+    },
+  },
+  {
     name: "a Success of Kubernetes without a mark counts as 0",
     changes: [
       {
         file: "src/engine/kubernetes/process.ts",
-        from: "if (!this.#terminal) return code === SPAWN_EXIT ? undefined : this.#start.whyLost(status);",
+        from: "if (!this.#terminal) return isReported ? undefined : this.#start.whyLost(status);",
         to: `if (status?.status === "Success") this.#code.resolve(0);
-    if (!this.#terminal) return code === SPAWN_EXIT ? undefined : this.#start.whyLost(status);`,
+    if (!this.#terminal) return isReported ? undefined : this.#start.whyLost(status);`,
       },
     ],
     test: {

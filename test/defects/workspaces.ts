@@ -31,6 +31,29 @@ export const WORKSPACE_DEFECTS: readonly Defect[] = [
     },
   },
   {
+    name: "an import into the source of a fork removes the mark by which its clone is recognized",
+    changes: [{ file: "src/workspaces/volumes/copy.ts", from: '"berth-clone-"', to: '".berth-clone-"' }],
+    test: {
+      file: "test/integration/workspaces/volumes.test.ts",
+      title: "a clone is recognized although files were imported into the source before it was made",
+    },
+  },
+  {
+    name: "a merge keeps its volume from the measurement after it, where only a single pod can mount the volume",
+    changes: [
+      {
+        file: "src/workspaces/volumes/import.ts",
+        from: "        await discard();\n      },\n      replace:",
+        to: "      },\n      replace:",
+      },
+    ],
+    test: {
+      file: "test/integration/workspaces/volumes.test.ts",
+      title:
+        "a merge frees its volume, which only a single pod may be able to mount, before the import is measured",
+    },
+  },
+  {
     name: "an import that the end of the service interrupts leaves a workspace with a part of its files",
     changes: [
       {

@@ -362,6 +362,16 @@ export const SECURITY_CASES: Readonly<Record<string, readonly SecurityCase[]>> =
       "all descriptors of a process are searched in one turn of the event loop",
     ),
     hostile(
+      "thousands of children of a process that reads a file for a caller",
+      [
+        at(
+          "unit/engine/outside/control.test.ts",
+          "of a process's many children, only a few are searched for an open file",
+        ),
+      ],
+      "all children of a process are searched for an open file",
+    ),
+    hostile(
       "descriptors",
       [at(HARDENING, "core dumps are off and open files limited, and that cannot be changed")],
       "containers may dump core",
@@ -658,6 +668,16 @@ export const SECURITY_CASES: Readonly<Record<string, readonly SecurityCase[]>> =
       "a nonce that a command finds out",
       [at(EXEC, "the nonce is nowhere a command can read it")],
       "a command has most of its shell's nonce in its environment",
+    ),
+    hostile(
+      "a shell of Berth's that root in a pod has replaced, and that never reports how its process ended",
+      [
+        at(
+          "unit/engine/kubernetes/process.test.ts",
+          "a process whose shell in the pod ends without reporting its end is lost",
+        ),
+      ],
+      "a process whose shell in the pod ends without reporting its end never ends",
     ),
     layered(
       "closed stdout",

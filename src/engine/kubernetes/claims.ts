@@ -74,6 +74,8 @@ export class Claims implements EngineVolumes {
   readonly #parts: ClaimsParts;
   /** Failed calls that may have created a claim nevertheless: the claim's name, by the call's nonce. */
   readonly #unsure = new Map<string, { readonly name: string; readonly failedAt: number }>();
+  /** The claims on which the service works at present, by the pod in which it does. */
+  readonly #working = new Map<string, readonly string[]>();
 
   constructor(parts: ClaimsParts) {
     this.#parts = parts;
@@ -243,15 +245,21 @@ export class Claims implements EngineVolumes {
     near: readonly string[],
     start: { readonly signal?: AbortSignal | undefined; readonly timeoutMs?: number },
   ): Promise<WorkPlace> {
-    const { api, pods, warnings, facts, options, startTimeoutMs, newName, remove, assertHeld } = this.#parts;
+    const { api, pods, warnings, facts, options, startTimeoutMs, newName, assertHeld } = this.#parts;
     const { signal, timeoutMs = startTimeoutMs } = start;
     throwIfAborted(signal);
     assertHeld();
     await pods.follow(signal);
-    for (const { volume } of mounts) this.#assertFree(volume);
+    const claims = mounts.map(({ volume }) => volume);
+    for (const claim of claims) this.#assertFree(claim);
     const pod = newName();
+    const remove = (): Promise<void> => {
+      this.#working.delete(pod);
+      return this.#parts.remove(pod);
+    };
     const body = workPod(pod, WORK, options.image, facts);
     addClaims(body, mounts, options, { near, others: pods.all });
+    this.#working.set(pod, claims);
     const making = api.call<V1Pod>("POST", api.path("pods"), "creating a pod", { body });
     try {
       await making;
@@ -261,10 +269,10 @@ export class Claims implements EngineVolumes {
       await setUp({ ...parts, timeoutMs: SETUP_TIMEOUT_MS }, pod, "/", "", []);
     } catch (error) {
       await making.catch(() => {});
-      await within(remove(pod), CLEAN_UP_MS);
+      await within(remove(), CLEAN_UP_MS);
       throw await this.explain(error, mounts);
     }
-    return new WorkPlace(this.#parts, pod);
+    return new WorkPlace(this.#parts, pod, remove);
   }
 
   /** Adds to the error for a pod that did not start what Kubernetes reports about claims that are not bound. */
@@ -308,18 +316,29 @@ export class Claims implements EngineVolumes {
     return `The claim ${this.locate(name)} (${of}) is not bound${why}`;
   }
 
-  /** @throws `WORKSPACE_IN_USE` */
+  /**
+   * A pod of the service's own that is being removed does not count: Kubernetes starts the next one when it is gone.
+   * @throws `WORKSPACE_IN_USE`
+   */
   #assertFree(name: string): void {
     const { pods, options } = this.#parts;
     if (options.accessMode !== "ReadWriteOncePod") return;
     for (const pod of pods.all) {
-      if (pod.metadata?.labels?.[claimLabel(name)] === undefined || endOf(pod) !== undefined) continue;
-      throw new BerthError(
-        "WORKSPACE_IN_USE",
-        `The claim ${this.locate(name)} is for one pod alone (--volume-access-mode ReadWriteOncePod), and a sandbox has it. Stop the workspace's sandbox, and try again.`,
-        { retryAfterMs: 1000 },
-      );
+      const { labels = {} } = pod.metadata ?? {};
+      if (labels[ROLE_LABEL] !== WORK && claimLabel(name) in labels && endOf(pod) === undefined)
+        throw this.#inUse(name, "a sandbox has it. Stop the workspace's sandbox, and try again.");
     }
+    for (const claims of this.#working.values())
+      if (claims.includes(name))
+        throw this.#inUse(name, "another call works on it. Try again once it has ended.");
+  }
+
+  #inUse(name: string, why: string): BerthError {
+    return new BerthError(
+      "WORKSPACE_IN_USE",
+      `The claim ${this.locate(name)} is for one pod alone (--volume-access-mode ReadWriteOncePod), and ${why}`,
+      { retryAfterMs: 1000 },
+    );
   }
 
   async #get(name: string, signal?: AbortSignal): Promise<V1PersistentVolumeClaim | undefined> {
@@ -355,12 +374,14 @@ class WorkPlace implements OpenVolume {
   readonly path = VOLUME;
   readonly #parts: ClaimsParts;
   readonly #pod: string;
+  readonly #remove: () => Promise<void>;
   readonly #leftovers = new OrphanedPipes();
   #closing: Promise<void> | undefined;
 
-  constructor(parts: ClaimsParts, pod: string) {
+  constructor(parts: ClaimsParts, pod: string, remove: () => Promise<void>) {
     this.#parts = parts;
     this.#pod = pod;
+    this.#remove = remove;
   }
 
   spawn(request: SpawnRequest, sink: OutputSink, signal?: AbortSignal): Promise<SpawnedProcess> {
@@ -386,7 +407,7 @@ class WorkPlace implements OpenVolume {
   }
 
   close(): Promise<void> {
-    this.#closing ??= this.#parts.remove(this.#pod);
+    this.#closing ??= this.#remove();
     return this.#closing;
   }
 }

@@ -336,7 +336,9 @@ class PodProcess implements SpawnedProcess {
   /** Why the streams closed; undefined if they ended properly. */
   async #whyClosed(status: ExecStatus | undefined): Promise<Error | undefined> {
     const code = exitCodeIn(status);
-    if (!this.#terminal) return code === SPAWN_EXIT ? undefined : this.#start.whyLost(status);
+    // The exit code alone proves nothing: root in the sandbox can replace the shell that reports the end.
+    const isReported = this.#hasEnded && code === SPAWN_EXIT;
+    if (!this.#terminal) return isReported ? undefined : this.#start.whyLost(status);
     if (code !== undefined) this.#code.resolve(code);
     else if (status?.status === "Success" && (await this.#isGone())) this.#code.resolve(0);
     else return this.#start.whyLost(status);

@@ -15,7 +15,7 @@ import {
   scanTurns,
   signalProcess,
 } from "./host-process.ts";
-import { openFileOf } from "./open-file.ts";
+import { MAX_DESCENDANTS, openFileOf } from "./open-file.ts";
 import { keyOf, ProcessTree } from "./process-tree.ts";
 import { lookForSeclusion } from "./seclusion.ts";
 
@@ -160,7 +160,7 @@ export class OutsideView implements OutsideControl {
   async openFile(leader: ProcessName, descriptor: number): Promise<OpenFile | undefined> {
     const found = await this.#tree(leader).leader();
     if (found === undefined) return undefined;
-    for (const pid of [found.pid, ...childrenOf(found.pid)]) {
+    for (const pid of [found.pid, ...childrenOf(found.pid).slice(0, MAX_DESCENDANTS)]) {
       const file = await openFileOf(this.#parts.scope, pid, descriptor);
       if (file !== undefined) return file;
     }

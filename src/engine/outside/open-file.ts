@@ -29,7 +29,7 @@ const AT_ONCE = 2;
 const turns = new Turns(AT_ONCE);
 
 /** A reader has one or two descendants, or a few if the image wraps the tool. More than that is something else. */
-const MAX_DESCENDANTS = 16;
+export const MAX_DESCENDANTS = 16;
 const SIGKILL = 9;
 const SIGSTOP = 19;
 

@@ -57,8 +57,11 @@ function assertCopied(code: number, stderr: string, isComplaint: (line: string) 
   throw copyFailure(complaints) ?? volumeFailure({ code, stderr: complaints || stderr }, "read");
 }
 
-/** The prefix of marks: files at the top of a volume, where sandboxes cannot create any. */
-const MARK = ".berth-clone-";
+/**
+ * The prefix of marks: files at the top of a volume, where sandboxes cannot create any. It is not the prefix of temporary
+ * names, because imports remove those that are left over, and a clone may be made after an import.
+ */
+const MARK = "berth-clone-";
 
 /** Puts a mark on a volume. Only clones created from now on have it too. */
 export async function markVolume(volume: OpenVolume, token: string, signal: AbortSignal): Promise<void> {

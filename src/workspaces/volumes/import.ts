@@ -53,6 +53,8 @@ export async function stageOnVolume(
         // If a sandbox replaces a directory by a link meanwhile, files may end up anywhere in this place.
         held.spend();
         await merge(held.volume, work, `t${tree}`);
+        // Frees the volume: one that only a single pod can mount would not be available to the next place.
+        await discard();
       },
       replace: async ({ tree }, record) => {
         const next = tree + 1;

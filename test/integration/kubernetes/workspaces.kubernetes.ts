@@ -541,6 +541,10 @@ describe("shared data", () => {
           reason: "WORKSPACE_IN_USE",
           metadata: { workspace_id: "alone" },
         });
+        // A merge ends the pod in which it ran, and the measurement after it needs another one.
+        for (const name of ["one", "two"])
+          await workspaces.import("free", makeTar([{ name, content: name }]));
+        expect(Number((await workspaces.get("free")).size_bytes)).toBeGreaterThan(0);
         await service.client.output(id, "echo in >file");
         await workspaces.stop("alone");
         expect((await workspaces.export("alone")).length).toBeGreaterThan(1024);

@@ -1,13 +1,14 @@
-import type { V1DeleteOptions, V1PersistentVolumeClaim } from "@kubernetes/client-node";
+import type { V1DeleteOptions, V1PersistentVolumeClaim, V1Pod } from "@kubernetes/client-node";
 import { expect, onTestFinished, test, vi } from "vitest";
 import type { Api } from "../../../../src/engine/kubernetes/api.ts";
 import { Claims } from "../../../../src/engine/kubernetes/claims.ts";
 import { ApiError, NoAnswerError, translateError } from "../../../../src/engine/kubernetes/errors.ts";
+import { claimLabel } from "../../../../src/engine/kubernetes/volumes.ts";
 
 type Answer = (method: string, doing: string, body: unknown) => Promise<unknown>;
 
 /** Claims whose API server answers like this, and which have no time to ask what became of a lost answer. */
-function claimsOf(answer: Answer): Claims {
+function claimsOf(answer: Answer, parts: object = {}): Claims {
   const api = {
     namespace: "berth",
     path: (rest: string) => rest,
@@ -19,6 +20,7 @@ function claimsOf(answer: Answer): Claims {
   return new Claims({
     ...{ api, assertHeld() {}, facts: { instance: "one" } },
     options: { accessMode: "ReadWriteMany" },
+    ...parts,
   } as unknown as ConstructorParameters<typeof Claims>[0]);
 }
 
@@ -87,4 +89,35 @@ test("a removal that the API server carries out late removes no later claim of t
   await claims.make(volume);
   removals[0]?.();
   expect(claim).toBeDefined();
+});
+
+test("a claim for a single pod is refused while a sandbox or a call has it, but not while a pod of Berth's own goes", async () => {
+  const calls: ((error: Error) => void)[] = [];
+  const create: Answer = () => new Promise((_, reject) => calls.push(reject));
+  const podOf = (role: string): V1Pod => ({
+    metadata: { labels: { "berth.dev/role": role, [claimLabel("berth-one")]: "" } },
+  });
+  const all = [podOf("sandbox")];
+  let pods = 0;
+  const claims = claimsOf(create, {
+    ...{ options: { accessMode: "ReadWriteOncePod", image: "image" }, pods: { all, follow() {} } },
+    ...{ newName: () => `pod-${pods++}`, remove: async () => {} },
+  });
+  const open = () => claims.open("berth-one");
+  await expect(open()).rejects.toMatchObject({
+    reason: "WORKSPACE_IN_USE",
+    message: expect.stringContaining("a sandbox"),
+  });
+  all[0] = podOf("volume");
+  const first = expect(open()).rejects.toThrow("not created");
+  await expect(open()).rejects.toMatchObject({
+    reason: "WORKSPACE_IN_USE",
+    message: expect.stringContaining("another call"),
+  });
+  calls[0]?.(new Error("not created"));
+  await first;
+  const second = expect(open()).rejects.toThrow("not created either");
+  await vi.waitFor(() => expect(calls).toHaveLength(2));
+  calls[1]?.(new Error("not created either"));
+  await second;
 });

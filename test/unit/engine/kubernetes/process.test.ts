@@ -2,6 +2,7 @@ import { expect, test } from "vitest";
 import type { WebSocket } from "ws";
 import { BerthError, hasReason } from "../../../../src/base/errors.ts";
 import { runPlain, spawnInPod } from "../../../../src/engine/kubernetes/process.ts";
+import { SPAWN_EXIT } from "../../../../src/engine/kubernetes/scripts.ts";
 import { keptBytes } from "../../../support/kept-bytes.ts";
 import { openApi, serveApi } from "../../../support/kubernetes-api.ts";
 
@@ -80,6 +81,31 @@ test("a wait for a process's end that is given up takes no memory", async () => 
   await giveUp();
   expect((await keptBytes()) - before).toBeLessThan(GIVEN_UP * 100);
   spawned.close();
+});
+
+test("a process whose shell in the pod ends without reporting its end is lost", async () => {
+  // Root in the sandbox can replace the shell, and knows its exit code.
+  const causes = [{ reason: "ExitCode", message: String(SPAWN_EXIT) }];
+  const status = JSON.stringify({ status: "Failure", reason: "NonZeroExitCode", details: { causes } });
+  const cluster = await serveApi(
+    (_, response) => void response.end("{}"),
+    (socket) =>
+      socket.once("message", (request: Buffer) => {
+        send(socket, 1, Buffer.from(`${startNonceIn(request)}S7;`));
+        send(socket, 3, Buffer.from(status));
+        socket.close();
+      }),
+  );
+  const over = Promise.withResolvers<Error | undefined>();
+  const spawned = await spawnInPod({
+    ...{ api: await openApi(cluster), pod: "pod", user: "", setsHome: false, signal: undefined },
+    request: { argv: ["true"], stdin: false },
+    sink: { data() {}, end: over.resolve },
+    leftovers: { sandbox: "pod", drain: () => () => {}, keep: ({ destroy }) => destroy() },
+    whyLost: async () => new BerthError("ENGINE_UNAVAILABLE", "Its end is lost."),
+  });
+  expect(await over.promise).toMatchObject({ message: "Its end is lost." });
+  await expect(spawned.wait()).rejects.toThrow("Its end is lost.");
 });
 
 test("one of Berth's own commands is given up when it prints without end", async () => {

@@ -7,7 +7,13 @@ import { setTimeout as sleep } from "node:timers/promises";
 import { describe, expect, type TestContext, test, vi } from "vitest";
 import type { Freezer } from "../../../../src/engine/outside/cgroup.ts";
 import { OutsideView } from "../../../../src/engine/outside/control.ts";
-import { childrenOf, NO_SCOPE, readProcess, scanTurns } from "../../../../src/engine/outside/host-process.ts";
+import {
+  childrenOf,
+  NO_SCOPE,
+  type ProcessScope,
+  readProcess,
+  scanTurns,
+} from "../../../../src/engine/outside/host-process.ts";
 import { eventually } from "../../../support/eventually.ts";
 import { followTurns } from "../../../support/turns.ts";
 
@@ -39,9 +45,13 @@ function viewOf(
   look: () => Promise<void> = async () => {},
 ): OutsideView {
   const now = typeof pids === "function" ? pids : () => pids;
+  const scope = { pids: () => look().then(now), holds: (one: number) => now().includes(one) };
+  return viewOfScope(scope, freezer, level);
+}
+
+function viewOfScope(scope: ProcessScope, freezer: Freezer, level = 0): OutsideView {
   return new OutsideView({
-    ...{ entering: NO_SCOPE, level, freezer, freezeLast: false },
-    scope: { pids: () => look().then(now), holds: (one) => now().includes(one) },
+    ...{ entering: NO_SCOPE, level, freezer, freezeLast: false, scope },
     isHalfWayIn: () => false,
     oldestStartMs: () => 0,
     oomKills: () => undefined,
@@ -135,6 +145,8 @@ describe.concurrent("a view from outside", () => {
   });
 });
 
+/** Every process of these tests can read it. */
+const STDIN = 0;
 /** Changes nothing for a program that does not expect it. */
 const SIGWINCH = 28;
 /** Some more than can be read in a turn. */
@@ -199,6 +211,24 @@ test("a process group of thousands gets a signal with turns of the event loop in
     const taken = turns();
     const sum = taken.reduce((all, one) => all + one, 0);
     expect(Math.max(...taken)).toBeLessThan(sum / 4);
+  } finally {
+    process.kill(-pid, "SIGKILL");
+  }
+});
+
+test("of a process's many children, only a few are searched for an open file", async (context) => {
+  const { pid, sleeps, leader } = await startTree(context, 200);
+  const freezer: Freezer = { paused: false, thaw() {}, frozen: (act) => act("running") };
+  const searched = new Set<number>();
+  const holds = (one: number): boolean => {
+    searched.add(one);
+    return false;
+  };
+  try {
+    const view = viewOfScope({ pids: async () => [pid], holds }, freezer);
+    expect(await view.openFile(leader, STDIN)).toBeUndefined();
+    expect(searched).toContain(sleeps[0]);
+    expect(searched.size).toBeLessThan(sleeps.length / 2);
   } finally {
     process.kill(-pid, "SIGKILL");
   }
