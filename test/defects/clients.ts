@@ -775,4 +775,40 @@ export const CLIENT_DEFECTS: readonly Defect[] = [
     changes: [{ file: "clients/typescript/src/address.ts", from: ' && url?.pathname === "/")', to: ")" }],
     test: { file: UNIT, title: "%s is not an address", row: "grpc://host:7070" },
   },
+  {
+    name: "a sandbox of the TypeScript client acts on a later one with its id",
+    changes: [
+      {
+        file: "clients/typescript/src/sandbox.ts",
+        from: "return { sandboxId, generation: BigInt(generation) };",
+        to: "return { sandboxId, generation: BigInt(generation) * 0n };",
+      },
+    ],
+    test: { file: CLIENT, title: "no call reaches a later sandbox with the same id" },
+  },
+  {
+    name: "the deletion of a sandbox fails in the TypeScript client if another one has its id",
+    changes: [
+      {
+        file: "clients/typescript/src/sandbox.ts",
+        from: 'if (!BerthError.is(error, "SANDBOX_REPLACED")) throw error;',
+        to: "throw error;",
+      },
+    ],
+    test: { file: CLIENT, title: "no call reaches a later sandbox with the same id" },
+  },
+  {
+    name: "a sandbox of the Python client acts on a later one with its id",
+    changes: [
+      {
+        file: "clients/python/src/berth/_async/sandbox.py",
+        from: '"generation": self.info.generation}',
+        to: '"generation": 0}',
+      },
+    ],
+    test: {
+      file: "test/integration/clients/python.test.ts",
+      title: "passes its tests with the newest grpcio and protobuf that it accepts",
+    },
+  },
 ];
