@@ -337,12 +337,12 @@ export const CLIENT_DEFECTS: readonly Defect[] = [
     },
   },
   {
-    name: "a call in Python that its client's end overtakes raises an error of gRPC",
+    name: "a call in Python that its client's end overtakes is not canceled",
     changes: [
       {
         file: "clients/python/src/berth/_async/transport.py",
-        from: "        except grpc.aio.UsageError:",
-        to: "        except ZeroDivisionError:",
+        from: "        if self._made is None:\n            raise _closed()\n",
+        to: "",
       },
     ],
     test: {
@@ -804,6 +804,20 @@ export const CLIENT_DEFECTS: readonly Defect[] = [
         file: "clients/python/src/berth/_async/sandbox.py",
         from: '"generation": self.info.generation}',
         to: '"generation": 0}',
+      },
+    ],
+    test: {
+      file: "test/integration/clients/python.test.ts",
+      title: "passes its tests with the newest grpcio and protobuf that it accepts",
+    },
+  },
+  {
+    name: "the Python client retries on the connection with the old certificate",
+    changes: [
+      {
+        file: "clients/python/src/berth/_async/transport.py",
+        from: "            raise _closed()\n        return self._channel()\n",
+        to: "            raise _closed()\n        return self._made.channel\n",
       },
     ],
     test: {
