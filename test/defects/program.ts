@@ -466,4 +466,18 @@ export const PROGRAM_DEFECTS: readonly Defect[] = [
       title: "a restart of the service breaks it too, for berth wait as well",
     },
   },
+  {
+    name: "berth session rm of all sessions fails while another one ends them",
+    changes: [
+      {
+        file: "src/cli/commands/session.ts",
+        from: "const named = resourceTypes.length > 0 && !flags.force;",
+        to: "const named = !flags.force;",
+      },
+    ],
+    test: {
+      file: "test/integration/cli/sessions.test.ts",
+      title: "to end all sessions is no failure while others end them",
+    },
+  },
 ];
