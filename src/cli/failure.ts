@@ -43,6 +43,9 @@ export function callFailure(error: unknown, address: ServiceAddress, exitCode: n
 
 function describe(error: ConnectError, address: ServiceAddress): Described {
   const detail = detailOf(error);
+  if (detail?.reason === ErrorReason.SHUTTING_DOWN) {
+    return { message: `the service at ${address.text} is shutting down`, hint: "Try again in a moment." };
+  }
   if (detail) return { message: error.rawMessage, hint: hintFor(detail) };
   return (
     connectionFailure(error, address) ?? {

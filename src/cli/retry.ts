@@ -1,7 +1,8 @@
 import { setTimeout as sleep } from "node:timers/promises";
+import { ErrorReason } from "../../gen/ts/berth/v1/error_pb.js";
 import { remarkLine } from "./colour.ts";
 import { EXIT } from "./exit.ts";
-import { callFailure, isConnectionFailure } from "./failure.ts";
+import { callFailure, isConnectionFailure, reasonOf } from "./failure.ts";
 import { type Io, write } from "./io.ts";
 import type { ServiceAddress } from "./service-address.ts";
 
@@ -12,6 +13,11 @@ const MAX_RETRY_MS = 4000;
 
 /** Reports that a connection broke and another one is tried. */
 export type OnRetry = (error: unknown, attempt: number, most: number) => Promise<void>;
+
+/** Whether the connection broke, or ends because the service is shutting down: it may be restarting. */
+function isBroken(error: unknown, address: ServiceAddress): boolean {
+  return reasonOf(error) === ErrorReason.SHUTTING_DOWN || isConnectionFailure(error, address);
+}
 
 /**
  * Waits after a broken connection until the next attempt.
@@ -27,7 +33,7 @@ export async function beforeRetry(
     signal,
   }: { readonly address: ServiceAddress; readonly onRetry: OnRetry; readonly signal: AbortSignal },
 ): Promise<void> {
-  if (signal.aborted || !isConnectionFailure(error, address) || failures > MAX_RETRIES) throw error;
+  if (signal.aborted || !isBroken(error, address) || failures > MAX_RETRIES) throw error;
   await onRetry(error, failures, MAX_RETRIES);
   await sleep(Math.min(FIRST_RETRY_MS * 2 ** (failures - 1), MAX_RETRY_MS), undefined, { signal });
 }

@@ -3,6 +3,7 @@ import type { HandlerContext, ServiceImpl } from "@connectrpc/connect";
 import {
   type CreateSandboxRequest,
   type DeleteSandboxRequest,
+  type GetSandboxRequest,
   type GetSandboxUsageRequest,
   type GetStatsRequest,
   type GetStatsResponseSchema,
@@ -98,7 +99,7 @@ export class SandboxHandler implements ServiceImpl<typeof SandboxService> {
     return { sandbox: toWireSandbox(view) };
   }
 
-  getSandbox(request: { sandboxId: string }, context: HandlerContext): { sandbox: Sandbox } {
+  getSandbox(request: GetSandboxRequest, context: HandlerContext): { sandbox: Sandbox } {
     return { sandbox: toWireSandbox(this.#parts.sandboxes.get(sandboxName(context, request))) };
   }
 

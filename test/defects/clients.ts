@@ -410,12 +410,12 @@ export const CLIENT_DEFECTS: readonly Defect[] = [
     },
   },
   {
-    name: "a call in Python that its client's end overtakes raises an error of gRPC",
+    name: "a call in Python that its client's end overtakes is not canceled",
     changes: [
       {
         file: "clients/python/src/berth/_async/transport.py",
-        from: "        except grpc.aio.UsageError:",
-        to: "        except ZeroDivisionError:",
+        from: "        if self._made is None:\n            raise _closed()\n",
+        to: "",
       },
     ],
     test: {
@@ -847,5 +847,55 @@ export const CLIENT_DEFECTS: readonly Defect[] = [
     name: "the TypeScript client takes the scheme of an address for its host",
     changes: [{ file: "clients/typescript/src/address.ts", from: ' && url?.pathname === "/")', to: ")" }],
     test: { file: UNIT, title: "%s is not an address", row: "grpc://host:7070" },
+  },
+  {
+    name: "a sandbox of the TypeScript client acts on a later one with its id",
+    changes: [
+      {
+        file: "clients/typescript/src/sandbox.ts",
+        from: "return { sandboxId, generation: BigInt(generation) };",
+        to: "return { sandboxId, generation: BigInt(generation) * 0n };",
+      },
+    ],
+    test: { file: CLIENT, title: "no call reaches a later sandbox with the same id" },
+  },
+  {
+    name: "the deletion of a sandbox fails in the TypeScript client if another one has its id",
+    changes: [
+      {
+        file: "clients/typescript/src/sandbox.ts",
+        from: 'if (!BerthError.is(error, "SANDBOX_REPLACED")) throw error;',
+        to: "throw error;",
+      },
+    ],
+    test: { file: CLIENT, title: "no call reaches a later sandbox with the same id" },
+  },
+  {
+    name: "a sandbox of the Python client acts on a later one with its id",
+    changes: [
+      {
+        file: "clients/python/src/berth/_async/sandbox.py",
+        from: '"generation": self.info.generation}',
+        to: '"generation": 0}',
+      },
+    ],
+    test: {
+      file: "test/integration/clients/python.test.ts",
+      title: "passes its tests with the newest grpcio and protobuf that it accepts",
+    },
+  },
+  {
+    name: "the Python client retries on the connection with the old certificate",
+    changes: [
+      {
+        file: "clients/python/src/berth/_async/transport.py",
+        from: "            raise _closed()\n        return self._channel()\n",
+        to: "            raise _closed()\n        return self._made.channel\n",
+      },
+    ],
+    test: {
+      file: "test/integration/clients/python.test.ts",
+      title: "passes its tests with the newest grpcio and protobuf that it accepts",
+    },
   },
 ];

@@ -452,4 +452,32 @@ export const PROGRAM_DEFECTS: readonly Defect[] = [
       title: "a directory as stdin is refused, and not read as an empty file",
     },
   },
+  {
+    name: "berth logs -f and berth wait do not survive a restart of the service",
+    changes: [
+      {
+        file: "src/cli/retry.ts",
+        from: "reasonOf(error) === ErrorReason.SHUTTING_DOWN || isConnectionFailure(error, address)",
+        to: "reasonOf(error) !== ErrorReason.SHUTTING_DOWN && isConnectionFailure(error, address)",
+      },
+    ],
+    test: {
+      file: "test/integration/cli/logs.test.ts",
+      title: "a restart of the service breaks it too, for berth wait as well",
+    },
+  },
+  {
+    name: "berth session rm of all sessions fails while another one ends them",
+    changes: [
+      {
+        file: "src/cli/commands/session.ts",
+        from: "const named = resourceTypes.length > 0 && !flags.force;",
+        to: "const named = !flags.force;",
+      },
+    ],
+    test: {
+      file: "test/integration/cli/sessions.test.ts",
+      title: "to end all sessions is no failure while others end them",
+    },
+  },
 ];

@@ -23,6 +23,7 @@ import grpc.aio
 import pytest
 
 from berth import AsyncBerth, AsyncProcess, AsyncSandbox, Berth, ConnectionLostError, SandboxEvent, _convert, errors
+from berth._retry import Pauses
 from berth.v1 import error_pb2, process_pb2, process_pb2_grpc, sandbox_pb2, sandbox_pb2_grpc
 from conftest import Link
 
@@ -165,6 +166,34 @@ async def test_a_certificate_may_be_renewed(tmp_path: Path) -> None:
                 await berth.sandboxes.stats()
             with pytest.raises(errors.UnauthenticatedError):
                 sync_berth.sandboxes.stats()
+
+
+async def test_a_certificate_is_renewed_between_two_attempts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    address, good = os.environ["BERTH_TEST_GUARDED_ADDRESS"], Path(os.environ["BERTH_TEST_CA"])
+    pair = tmp_path / "pair.pem"
+
+    def put(source: Path) -> None:
+        pair.write_bytes(source.read_bytes() + source.with_suffix(".key").read_bytes())
+
+    pause_of = Pauses.next
+
+    def renewing(pauses: Pauses, error: errors.BerthError) -> float | None:
+        put(good)
+        return pause_of(pauses, error)
+
+    monkeypatch.setattr(Pauses, "next", renewing)
+    own: dict[str, Any] = {"ca": good, "client_cert": pair, "client_key": pair, "retry_for": 10}
+    # The certificate is accepted, and then the missing token is refused.
+    put(Path(os.environ["BERTH_TEST_OTHER_CA"]))
+    async with AsyncBerth(address, **own) as berth:
+        with pytest.raises(errors.BerthError) as raised:
+            await berth.sandboxes.stats()
+        assert raised.value.code == "UNAUTHENTICATED"
+    put(Path(os.environ["BERTH_TEST_OTHER_CA"]))
+    with Berth(address, **own) as sync_berth:
+        with pytest.raises(errors.BerthError) as raised:
+            sync_berth.sandboxes.stats()
+        assert raised.value.code == "UNAUTHENTICATED"
 
 
 def _sockets() -> int:

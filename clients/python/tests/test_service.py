@@ -13,7 +13,7 @@ import stat
 import tarfile
 import threading
 import uuid
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timedelta, timezone
 from pathlib import Path, PurePosixPath
@@ -100,6 +100,56 @@ async def test_an_id_of_ones_own(berth: AsyncBerth) -> None:
             await berth.sandboxes.create(sandbox_id=own)
         assert isinstance(raised.value, errors.AlreadyExistsError)
         assert (await (await berth.sandboxes.get(own)).run("echo here")).stdout == "here\n"
+
+
+async def test_no_call_reaches_a_later_sandbox_with_the_same_id(berth: AsyncBerth, tmp_path: Path) -> None:
+    chosen = f"job-{uuid.uuid4()}"
+    first = await berth.sandboxes.create(sandbox_id=chosen)
+    await berth.sandboxes.delete(chosen, grace=0)
+    async with berth.sandboxes.create(sandbox_id=chosen) as second:
+        await second.files.write("kept", "of the second")
+        files = first.files
+        calls: dict[str, Callable[[], Awaitable[object]]] = {
+            "refresh": first.refresh,
+            "usage": first.usage,
+            "keep_alive": first.keep_alive,
+            "update": lambda: first.update(labels={"of": "the first"}),
+            "pause": first.pause,
+            "resume": first.resume,
+            "run": lambda: first.run("rm kept"),
+            "exec": lambda: first.exec("rm kept").result(),
+            "detached": lambda: first.exec("rm kept", detach=True).start(),
+            "read": lambda: files.read("kept"),
+            "write": lambda: files.write("kept", ""),
+            "append": lambda: files.write("kept", "and more", append=True),
+            "upload": lambda: files.upload(io.BytesIO(), "kept"),
+            "download": lambda: files.download("kept", io.BytesIO()),
+            "upload_archive": lambda: files.upload_archive(bytes(1024)),
+            "download_archive": lambda: files.download_dir(".", tmp_path),
+            "stat": lambda: files.stat("kept"),
+            "exists": lambda: files.exists("kept"),
+            "list": files.list,
+            "mkdir": lambda: files.mkdir("directory"),
+            "move": lambda: files.move("kept", "moved"),
+            "remove": lambda: files.remove("kept"),
+            "watch": files.watch().__aenter__,
+        }
+        others: list[str] = []
+        for name, call in calls.items():
+            try:
+                await call()
+                others.append(name)
+            except errors.BerthError as error:
+                if error.reason != "SANDBOX_REPLACED":
+                    others.append(name)
+        assert others == []
+        # The first one is gone, as its deletion should have it.
+        await first.delete()
+        async with first:
+            pass
+        assert (await second.refresh()).state == "RUNNING"
+        again = await berth.sandboxes.get(chosen)
+        assert await again.files.read_text("kept") == "of the second"
 
 
 async def test_a_create_that_is_given_up_leaves_nothing(link: Link, berth: AsyncBerth) -> None:

@@ -39,11 +39,11 @@ export interface WriteOptions extends FileOptions {
  */
 export class Files {
   readonly #connection: Connection;
-  readonly #sandboxId: string;
+  readonly #sandbox: { readonly sandboxId: string; readonly generation: bigint };
 
-  constructor(connection: Connection, sandboxId: string) {
+  constructor(connection: Connection, sandbox: { readonly sandboxId: string; readonly generation: bigint }) {
     this.#connection = connection;
-    this.#sandboxId = sandboxId;
+    this.#sandbox = sandbox;
   }
 
   /**
@@ -219,7 +219,7 @@ export class Files {
     const { overwrite = false, createParents = false, user = "", signal } = options;
     const request = {
       requestId: newRequestId(),
-      sandboxId: this.#sandboxId,
+      ...this.#sandbox,
       user,
       overwrite,
       createParents,
@@ -354,7 +354,7 @@ export class Files {
   }
 
   #named(path: Path, { user = "" }: FileOptions) {
-    return { sandboxId: this.#sandboxId, ...pathField(path), user };
+    return { ...this.#sandbox, ...pathField(path), user };
   }
 
   #file(given: Path, file: FileMessage | undefined): FileInfo {

@@ -13,6 +13,7 @@ import {
   variables,
   whole,
 } from "./convert.ts";
+import { BerthError } from "./errors.ts";
 import { Files } from "./files.ts";
 import { DEFAULT_OUTPUT_BYTES, type OutputCallbacks, PIECE_BYTES, Process } from "./process.ts";
 import type { Command, Content, ProcessInfo, ResourceUsage, SandboxInfo } from "./types.ts";
@@ -73,6 +74,9 @@ export interface RunCommandOptions extends CommandOptions, OutputCallbacks {
 /**
  * A sandbox: a place to run commands and keep files. Created by `berth.sandboxes`. With `await using` it is deleted at
  * the end of the block.
+ *
+ * It always means this sandbox: once another one has the same id, calls throw SANDBOX_REPLACED, and `delete` does
+ * nothing. `berth.sandboxes.get` returns the other one.
  */
 export class Sandbox implements AsyncDisposable {
   /** Its data when last read; see {@link refresh}. */
@@ -84,7 +88,7 @@ export class Sandbox implements AsyncDisposable {
   constructor(connection: Connection, message: SandboxMessage | undefined) {
     this.#connection = connection;
     this.info = sandboxInfo(message);
-    this.files = new Files(connection, this.info.sandboxId);
+    this.files = new Files(connection, this.#name);
   }
 
   /** Its id. */
@@ -192,8 +196,8 @@ export class Sandbox implements AsyncDisposable {
 
   /** Reads its data again. Throws SANDBOX_NOT_FOUND. */
   async refresh({ signal }: CallSettings = {}): Promise<SandboxInfo> {
-    const { sandboxId } = this;
-    const call = (options: object) => this.#connection.sandboxes.getSandbox({ sandboxId }, options);
+    const request = this.#name;
+    const call = (options: object) => this.#connection.sandboxes.getSandbox(request, options);
     return this.#update(await this.#connection.again(call, signal));
   }
 
@@ -204,8 +208,8 @@ export class Sandbox implements AsyncDisposable {
    * 1 for one core. Let at least a second pass between them. Throws SANDBOX_NOT_FOUND, SANDBOX_NOT_RUNNING.
    */
   async usage({ signal }: CallSettings = {}): Promise<ResourceUsage> {
-    const { sandboxId } = this;
-    const call = (options: object) => this.#connection.sandboxes.getSandboxUsage({ sandboxId }, options);
+    const request = this.#name;
+    const call = (options: object) => this.#connection.sandboxes.getSandboxUsage(request, options);
     return resourceUsage((await this.#connection.again(call, signal)).usage);
   }
 
@@ -250,24 +254,33 @@ export class Sandbox implements AsyncDisposable {
   /** Deletes it, and returns when it is gone. Running operations may continue for `graceMs` (default 5000). Idempotent. */
   async delete({ graceMs, signal }: CallSettings & { readonly graceMs?: number } = {}): Promise<void> {
     const request = { ...this.#request(), grace: duration(graceMs) };
-    await this.#connection.again(
-      (options) => this.#connection.sandboxes.deleteSandbox(request, options),
-      signal,
-    );
+    const call = (options: object) => this.#connection.sandboxes.deleteSandbox(request, options);
+    try {
+      await this.#connection.again(call, signal);
+    } catch (error) {
+      // Then it is gone.
+      if (!BerthError.is(error, "SANDBOX_REPLACED")) throw error;
+    }
   }
 
   [Symbol.asyncDispose](): Promise<void> {
     return this.delete({ graceMs: 0 });
   }
 
+  /** Its id alone may name a later sandbox. */
+  get #name() {
+    const { sandboxId, generation } = this.info;
+    return { sandboxId, generation: BigInt(generation) };
+  }
+
   #request() {
-    return { requestId: newRequestId(), sandboxId: this.sandboxId };
+    return { requestId: newRequestId(), ...this.#name };
   }
 
   #commandFields(line: Command, options: CommandOptions) {
     const { env, secretEnv, redactSecrets = false, workingDir, user, timeoutMs, stdin, runId } = options;
     return {
-      sandboxId: this.sandboxId,
+      ...this.#name,
       command: command(line),
       env: variables(env),
       secretEnv: { ...secretEnv },

@@ -212,7 +212,9 @@ function removeCommand(host: CommandHost): Command {
           const request = { workerId: workerOf(flags, io.env), resourceTypes, grace: graceOf(flags) };
           const answer = await client.sessions.destroySessions(request, { signal: interrupts.signal });
           if (flags.json) await writeJson(io.stdout, messageJson(DestroySessionsResponseSchema, answer));
-          const results = answer.results.filter((result) => !flags.force || !isMissing(result));
+          // Without a type, the service names those that others are ending as well.
+          const named = resourceTypes.length > 0 && !flags.force;
+          const results = answer.results.filter((result) => named || !isMissing(result));
           return tellResults(io, results, flags.json === true);
         }),
       ),

@@ -3,7 +3,8 @@ import { Client } from "../../support/client.ts";
 import { CuttableLink } from "../../support/cuttable-link.ts";
 import { containersOf } from "../../support/docker.ts";
 import { eventually } from "../../support/eventually.ts";
-import { endOf, ServeProcess } from "../../support/program.ts";
+import { LastingService } from "../../support/lasting-service.ts";
+import { endOf, runProgram, ServeProcess } from "../../support/program.ts";
 
 const SANDBOX = "box";
 const MIB = 1024 * 1024;
@@ -164,6 +165,46 @@ describe.concurrent("a connection that breaks", () => {
     expect(stdout.toString()).toBe(whole);
     const broke = `berth: the connection to ${link.address} broke; reconnecting (1 of 6)\n`;
     expect(stderr.replaceAll(/^berth: no service answers.*\n/gm, "")).toBe(broke.repeat(3));
+  });
+
+  test("a restart of the service breaks it too, for berth wait as well", async () => {
+    await using lasting = await LastingService.start({
+      BERTH_ENGINE: "docker",
+      BERTH_LEAVE_SANDBOXES: "true",
+      // A stop waits for calls that follow a process for a share of this.
+      BERTH_STOP_TIMEOUT: "1s",
+    });
+    const first = new Client(lasting.address);
+    const { sandbox_id: sandbox } = await first.createSandbox();
+    const line = "echo up; until [ -e /tmp/end ]; do sleep 0.1; done; echo end; exit 3";
+    const processId = await first.exec(sandbox, line, { on_disconnect: "ON_DISCONNECT_DETACH" }).processId;
+    const begin = (...args: string[]) => runProgram(args, { env: { BERTH_ADDRESS: lasting.address } });
+    const ends = [begin("logs", "-f", processId), begin("wait", processId), begin("wait", sandbox)];
+    await eventually(async () => {
+      const metrics = await (await fetch(`http://${lasting.address}/metrics`)).text();
+      return (
+        /^berth_rpc_in_flight\{.*AttachProcess.*\} 2$/m.test(metrics) &&
+        /^berth_rpc_in_flight\{.*WatchEvents.*\} 1$/m.test(metrics)
+      );
+    });
+    first.close();
+    await lasting.stop();
+    await lasting.begin();
+    const second = new Client(lasting.address);
+    await second.run(sandbox, "touch /tmp/end");
+    await second.attach(processId).result;
+    await second.deleteSandbox(sandbox);
+    second.close();
+    const results = (await Promise.all(ends)).map(({ exitCode, stdout, stderr }) => [
+      ...[exitCode, stdout.toString()],
+      stderr.split("\n")[0],
+    ]);
+    const broke = `berth: the service at ${lasting.address} is shutting down; reconnecting (1 of 6)`;
+    expect(results).toEqual([
+      [3, "up\nend\n", broke],
+      [3, "3\n", broke],
+      [0, "deleted\n", broke],
+    ]);
   });
 
   test("without a new connection it gives up, with the code of Berth's own failures", async () => {

@@ -1,5 +1,6 @@
 import { afterAll, beforeAll, expect, test } from "vitest";
-import { ServeProcess } from "../../support/program.ts";
+import { eventually } from "../../support/eventually.ts";
+import { endOf, ServeProcess } from "../../support/program.ts";
 import { expectRemaining } from "../../support/remaining.ts";
 
 let service: ServeProcess;
@@ -65,6 +66,30 @@ test("a session from create to destroy, and its tools", async () => {
     ),
   });
   expect((await run("tool", "ls", "bash")).stdout).toBe("TOOL      PARAMS\nbash:run  command [timeout]\n");
+});
+
+test("to end all sessions is no failure while others end them", async () => {
+  const run = (...args: string[]) => service.runHere([...args, "-w", "leaving"]);
+  const id = (await run("session", "create", "bash")).stdout.toString();
+  const busy = service.begin(["tool", "run", "bash:run", "command=echo on; sleep 1000", "-w", "leaving"]);
+  const end = endOf(busy);
+  await new Promise((resolve) => busy.stdout.once("data", resolve));
+  // Both wait for the end of the tool.
+  const both = [run("session", "rm", "--grace", "10m"), run("session", "rm", "--grace", "10m")];
+  await eventually(async () => {
+    const metrics = await (await fetch(`http://${service.address}/metrics`)).text();
+    return /^berth_rpc_in_flight\{.*DestroySessions.*\} 2$/m.test(metrics);
+  });
+  busy.kill("SIGINT");
+  const ends = (await Promise.all(both)).map(({ exitCode, stdout, stderr }) => [
+    exitCode,
+    `${stdout}${stderr}`,
+  ]);
+  expect(ends.sort()).toEqual([
+    [0, ""],
+    [0, id],
+  ]);
+  await end;
 });
 
 test("code that throws ends with 1, and the exception is shown after its output", async () => {

@@ -8,7 +8,13 @@ import { setImmediate } from "node:timers/promises";
 import { inspect } from "node:util";
 import { runInNewContext } from "node:vm";
 import { afterAll, beforeAll, expect, onTestFinished, test, vi } from "vitest";
-import { Agent, Berth, CommandError, type Sandbox } from "../../../clients/typescript/src/node.ts";
+import {
+  Agent,
+  Berth,
+  BerthError,
+  CommandError,
+  type Sandbox,
+} from "../../../clients/typescript/src/node.ts";
 import { Berth as WebBerth } from "../../../clients/typescript/src/web.ts";
 import { eventually } from "../../support/eventually.ts";
 import { ServeProcess } from "../../support/program.ts";
@@ -53,6 +59,50 @@ test("creates a sandbox, which the end of a block deletes", async () => {
     state: "TERMINATED",
     termination: { cause: "DELETED" },
   });
+});
+
+test("no call reaches a later sandbox with the same id", async () => {
+  const sandboxId = "job-7";
+  const first = await berth.sandboxes.create({ sandboxId });
+  await berth.sandboxes.delete(sandboxId, { graceMs: 0 });
+  await using second = await berth.sandboxes.create({ sandboxId });
+  await second.files.write("kept", "of the second");
+  const { files } = first;
+  const calls: Record<string, () => Promise<unknown>> = {
+    refresh: () => first.refresh(),
+    usage: () => first.usage(),
+    keepAlive: () => first.keepAlive(),
+    update: () => first.update({ labels: { of: "the first" } }),
+    pause: () => first.pause(),
+    resume: () => first.resume(),
+    run: () => first.run("rm kept"),
+    exec: () => first.exec("rm kept").result(),
+    detached: () => first.exec("rm kept", { detach: true }).start(),
+    read: () => files.read("kept"),
+    write: () => files.write("kept", ""),
+    append: () => files.write("kept", "and more", { append: true }),
+    upload: () => files.upload("kept", ""),
+    download: () => new Response(files.download("kept")).text(),
+    uploadArchive: () => files.uploadArchive(new Uint8Array(1024)),
+    downloadArchive: () => new Response(files.downloadArchive(".")).text(),
+    stat: () => files.stat("kept"),
+    exists: () => files.exists("kept"),
+    list: () => files.list(),
+    mkdir: () => files.mkdir("directory"),
+    move: () => files.move("kept", "moved"),
+    remove: () => files.remove("kept"),
+    watch: () => files.watch().start(),
+  };
+  const others = Object.entries(calls).map(async ([name, call]) => {
+    const refusal = await call().catch((error: unknown) => error);
+    return BerthError.is(refusal, "SANDBOX_REPLACED") ? [] : [name];
+  });
+  expect((await Promise.all(others)).flat()).toEqual([]);
+  // The first one is gone, as its deletion should have it.
+  await expect(first.delete()).resolves.toBeUndefined();
+  await expect(first[Symbol.asyncDispose]()).resolves.toBeUndefined();
+  expect((await second.refresh()).state).toBe("RUNNING");
+  expect(await (await berth.sandboxes.get(sandboxId)).files.readText("kept")).toBe("of the second");
 });
 
 test("measures what a sandbox uses, which is not a use of it", async () => {

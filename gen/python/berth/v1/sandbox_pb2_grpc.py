@@ -117,7 +117,8 @@ class SandboxServiceServicer(object):
         hours. The server keeps at most 10,000 terminated sandboxes; beyond that it
         drops the oldest of the owner with the most.
 
-        Errors: NOT_FOUND (SANDBOX_NOT_FOUND).
+        Errors: NOT_FOUND (SANDBOX_NOT_FOUND); FAILED_PRECONDITION
+        (SANDBOX_REPLACED).
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

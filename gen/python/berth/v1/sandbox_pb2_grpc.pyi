@@ -65,7 +65,8 @@ class SandboxServiceStub:
     hours. The server keeps at most 10,000 terminated sandboxes; beyond that it
     drops the oldest of the owner with the most.
 
-    Errors: NOT_FOUND (SANDBOX_NOT_FOUND).
+    Errors: NOT_FOUND (SANDBOX_NOT_FOUND); FAILED_PRECONDITION
+    (SANDBOX_REPLACED).
     """
     ListSandboxes: _grpc.UnaryUnaryMultiCallable[_sandbox_pb2.ListSandboxesRequest, _sandbox_pb2.ListSandboxesResponse]
     """ListSandboxes lists sandboxes, newest first.
@@ -186,7 +187,8 @@ class SandboxServiceAsyncStub(SandboxServiceStub):
     hours. The server keeps at most 10,000 terminated sandboxes; beyond that it
     drops the oldest of the owner with the most.
 
-    Errors: NOT_FOUND (SANDBOX_NOT_FOUND).
+    Errors: NOT_FOUND (SANDBOX_NOT_FOUND); FAILED_PRECONDITION
+    (SANDBOX_REPLACED).
     """
     ListSandboxes: _aio.UnaryUnaryMultiCallable[_sandbox_pb2.ListSandboxesRequest, _sandbox_pb2.ListSandboxesResponse]  # type: ignore[assignment]
     """ListSandboxes lists sandboxes, newest first.
@@ -316,7 +318,8 @@ class SandboxServiceServicer(metaclass=_abc_1.ABCMeta):
         hours. The server keeps at most 10,000 terminated sandboxes; beyond that it
         drops the oldest of the owner with the most.
 
-        Errors: NOT_FOUND (SANDBOX_NOT_FOUND).
+        Errors: NOT_FOUND (SANDBOX_NOT_FOUND); FAILED_PRECONDITION
+        (SANDBOX_REPLACED).
         """
 
     @_abc_1.abstractmethod

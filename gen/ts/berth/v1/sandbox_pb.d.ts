@@ -490,6 +490,13 @@ export declare type GetSandboxRequest = Message<"berth.v1.GetSandboxRequest"> & 
    * @generated from field: string sandbox_id = 1;
    */
   sandboxId: string;
+
+  /**
+   * The generation the caller expects; a replaced sandbox is refused. Optional.
+   *
+   * @generated from field: int64 generation = 2;
+   */
+  generation: bigint;
 };
 
 /**
@@ -2194,7 +2201,8 @@ export declare const SandboxService: GenService<{
    * hours. The server keeps at most 10,000 terminated sandboxes; beyond that it
    * drops the oldest of the owner with the most.
    *
-   * Errors: NOT_FOUND (SANDBOX_NOT_FOUND).
+   * Errors: NOT_FOUND (SANDBOX_NOT_FOUND); FAILED_PRECONDITION
+   * (SANDBOX_REPLACED).
    *
    * @generated from rpc berth.v1.SandboxService.GetSandbox
    */

@@ -34,6 +34,14 @@ describe("calls about a sandbox refuse", () => {
       }),
     ),
     {
+      method: "SandboxService/GetSandbox",
+      because: "another generation",
+      request: () => ({ sandbox_id: here.id, generation: 9 }),
+      code: "FAILED_PRECONDITION",
+      reason: "SANDBOX_REPLACED",
+      says: "generation",
+    },
+    {
       method: "SandboxService/GetSandboxUsage",
       because: "another generation",
       request: () => ({ sandbox_id: here.id, generation: 9 }),

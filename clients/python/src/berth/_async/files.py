@@ -47,10 +47,16 @@ class Writable(Protocol):
 Source = Union[bytes, Readable]
 
 
-class _Named(TypedDict, total=False):
-    """How requests name a file and the user to act as."""
+class SandboxName(TypedDict):
+    """How requests name a sandbox: its id alone may name a later one."""
 
     sandbox_id: str
+    generation: int
+
+
+class _Named(SandboxName):
+    """How requests name a file and the user to act as."""
+
     path: str
     raw_path: bytes
     user: str
@@ -66,9 +72,9 @@ class AsyncFiles:
     FilePermissionError, InvalidArgumentError for a bad path, SandboxNotFoundError, SandboxNotRunningError.
     """
 
-    def __init__(self, transport: AsyncTransport, sandbox_id: str) -> None:
+    def __init__(self, transport: AsyncTransport, sandbox: SandboxName) -> None:
         self._transport = transport
-        self._sandbox_id = sandbox_id
+        self._sandbox = sandbox
 
     async def read(self, path: Path, *, offset: int = 0, limit: int | None = None, user: str = "") -> bytes:
         """Bytes of a file, from `offset`, at most `limit`. Default: all of it.
@@ -329,7 +335,7 @@ class AsyncFiles:
         """Moves a file or directory to another path."""
         source, target = _convert.path(source), _convert.path(target)
         request = file_pb2.MoveFileRequest(
-            sandbox_id=self._sandbox_id,
+            **self._sandbox,
             user=user,
             overwrite=overwrite,
             create_parents=create_parents,
@@ -368,9 +374,12 @@ class AsyncFiles:
 
     def _named(self, path: Path, user: str) -> _Named:
         plain = _convert.path(path)
-        if isinstance(plain, bytes):
-            return {"sandbox_id": self._sandbox_id, "raw_path": plain, "user": user}
-        return {"sandbox_id": self._sandbox_id, "path": plain, "user": user}
+        return {
+            **self._sandbox,
+            "path": plain if isinstance(plain, str) else "",
+            "raw_path": plain if isinstance(plain, bytes) else b"",
+            "user": user,
+        }
 
     def _file(self, path: Path, file: file_pb2.FileInfo) -> FileInfo:
         plain = _convert.path(path)

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import uuid
 from collections.abc import Mapping, Sequence
 from pathlib import PurePath
 from types import TracebackType
 
 from berth import _convert
-from berth._async.files import AsyncFiles
+from berth._async.files import AsyncFiles, SandboxName
 from berth._async.process import DEFAULT_OUTPUT_BYTES, PIECE_BYTES, AsyncProcess
 from berth._async.subscription import AsyncSubscription
 from berth._async.transport import AsyncStream, AsyncTransport, Callback, Pending, pending
+from berth.errors import SandboxReplacedError
 from berth.types import (
     Command,
     CommandResult,
@@ -41,6 +43,9 @@ class AsyncSandbox:
 
         async with berth.sandboxes.create() as sandbox:
             print((await sandbox.run("echo hello")).stdout)
+
+    It always means this sandbox: once another one has the same id, calls raise SandboxReplacedError, and `delete`
+    does nothing. `berth.sandboxes.get` returns the other one.
     """
 
     def __init__(self, transport: AsyncTransport, info: SandboxInfo) -> None:
@@ -49,7 +54,7 @@ class AsyncSandbox:
         #: Its data when last read; see `refresh`.
         self.info = info
         #: Its files.
-        self.files = AsyncFiles(transport, info.sandbox_id)
+        self.files = AsyncFiles(transport, self._name)
 
     @property
     def sandbox_id(self) -> str:
@@ -98,7 +103,7 @@ class AsyncSandbox:
             rest = memoryview(data)[PIECE_BYTES:], not keep_stdin_open and terminal is None
             data = data[:PIECE_BYTES]
         request = process_pb2.ExecRequest(
-            sandbox_id=self.sandbox_id,
+            **self._name,
             env=_convert.texts("env", env),
             secret_env=_convert.texts("secret_env", secret_env),
             redact_secrets=redact_secrets,
@@ -165,7 +170,7 @@ class AsyncSandbox:
             result = await process.result(max_output_bytes, on_stdout, on_stderr)
             return result.check() if check else result
         request = process_pb2.RunCommandRequest(
-            sandbox_id=self.sandbox_id,
+            **self._name,
             env=_convert.texts("env", env),
             secret_env=_convert.texts("secret_env", secret_env),
             redact_secrets=redact_secrets,
@@ -230,7 +235,7 @@ class AsyncSandbox:
 
     async def refresh(self) -> SandboxInfo:
         """Reads its data again. Raises SandboxNotFoundError."""
-        request = sandbox_pb2.GetSandboxRequest(sandbox_id=self.sandbox_id)
+        request = sandbox_pb2.GetSandboxRequest(**self._name)
         answer = await self.transport.read(self.transport.stubs.sandboxes.GetSandbox, request)
         return self._update(answer.sandbox)
 
@@ -241,13 +246,13 @@ class AsyncSandbox:
         `measure_time` in seconds, is 1 for one core. Let at least a second pass between them. Raises
         SandboxNotFoundError, SandboxNotRunningError.
         """
-        request = sandbox_pb2.GetSandboxUsageRequest(sandbox_id=self.sandbox_id)
+        request = sandbox_pb2.GetSandboxUsageRequest(**self._name)
         answer = await self.transport.read(self.transport.stubs.sandboxes.GetSandboxUsage, request)
         return _convert.resource_usage(answer.usage)
 
     async def keep_alive(self) -> SandboxInfo:
         """Restarts its idle time, as every use does."""
-        request = sandbox_pb2.KeepAliveSandboxRequest(sandbox_id=self.sandbox_id)
+        request = sandbox_pb2.KeepAliveSandboxRequest(**self._name)
         answer = await self.transport.retried(self.transport.stubs.sandboxes.KeepAliveSandbox, request)
         return self._update(answer.sandbox)
 
@@ -260,7 +265,7 @@ class AsyncSandbox:
     ) -> SandboxInfo:
         """Changes the given settings; labels replace all existing ones, times are in seconds."""
         request = sandbox_pb2.UpdateSandboxRequest(
-            sandbox_id=self.sandbox_id,
+            **self._name,
             labels=labels,
             idle_timeout=_convert.duration(idle_timeout),
             max_lifetime=_convert.duration(max_lifetime),
@@ -272,13 +277,13 @@ class AsyncSandbox:
 
     async def pause(self) -> SandboxInfo:
         """Freezes its processes. Raises UnsupportedError if the engine cannot."""
-        request = sandbox_pb2.PauseSandboxRequest(sandbox_id=self.sandbox_id)
+        request = sandbox_pb2.PauseSandboxRequest(**self._name)
         answer = await self.transport.retried(self.transport.stubs.sandboxes.PauseSandbox, request)
         return self._update(answer.sandbox)
 
     async def resume(self) -> SandboxInfo:
         """Continues its processes."""
-        request = sandbox_pb2.ResumeSandboxRequest(sandbox_id=self.sandbox_id)
+        request = sandbox_pb2.ResumeSandboxRequest(**self._name)
         answer = await self.transport.retried(self.transport.stubs.sandboxes.ResumeSandbox, request)
         return self._update(answer.sandbox)
 
@@ -286,10 +291,10 @@ class AsyncSandbox:
         """Deletes it, and returns when it is gone. Running operations may continue for `grace` seconds (default 5).
         Idempotent.
         """
-        request = sandbox_pb2.DeleteSandboxRequest(
-            sandbox_id=self.sandbox_id, grace=_convert.duration(grace)
-        )
-        await self.transport.retried(self.transport.stubs.sandboxes.DeleteSandbox, request)
+        request = sandbox_pb2.DeleteSandboxRequest(**self._name, grace=_convert.duration(grace))
+        # If it is replaced, it is gone.
+        with contextlib.suppress(SandboxReplacedError):
+            await self.transport.retried(self.transport.stubs.sandboxes.DeleteSandbox, request)
 
     async def __aenter__(self) -> AsyncSandbox:
         return self
@@ -298,6 +303,10 @@ class AsyncSandbox:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self.delete(grace=0)
+
+    @property
+    def _name(self) -> SandboxName:
+        return {"sandbox_id": self.info.sandbox_id, "generation": self.info.generation}
 
     def _update(self, sandbox: sandbox_pb2.Sandbox) -> SandboxInfo:
         self.info = _convert.sandbox(sandbox)

@@ -19,6 +19,7 @@ from typing import Any, Generic, Protocol, TypeVar, Union, cast
 import grpc
 import grpc.aio
 
+from berth._channel import CurrentChannel
 from berth._endpoint import RETIRED_FOR, Endpoint
 from berth._retry import Pauses, is_passing
 from berth.errors import BerthError, CanceledError
@@ -172,7 +173,6 @@ class _Made:
 
     loop: asyncio.AbstractEventLoop
     channel: grpc.aio.Channel
-    stubs: Stubs
     credentials: grpc.ChannelCredentials | None
 
 
@@ -183,6 +183,7 @@ class AsyncTransport:
         self.endpoint = endpoint
         self.retry_for = retry_for
         self._made: _Made | None = None
+        self._stubs = Stubs(cast("grpc.aio.Channel", CurrentChannel(self._current)))
         #: Channels whose certificate was renewed, and when. Calls that run on them go on.
         self._retired: list[tuple[float, grpc.aio.Channel]] = []
         self._closed = False
@@ -192,6 +193,16 @@ class AsyncTransport:
     @property
     def stubs(self) -> Stubs:
         """The generated stubs, for the running event loop."""
+        self._channel()
+        return self._stubs
+
+    def _current(self) -> grpc.aio.Channel:
+        # The client was closed after the method was looked up: between two attempts.
+        if self._made is None:
+            raise _closed()
+        return self._channel()
+
+    def _channel(self) -> grpc.aio.Channel:
         loop = asyncio.get_running_loop()
         made = self._made
         if made is not None and made.loop is not loop:
@@ -202,9 +213,8 @@ class AsyncTransport:
                 raise RuntimeError("this client is closed; make another one")
             if made is not None:
                 self._retire(made.channel)
-            channel = self._connect(credentials)
-            self._made = made = _Made(loop, channel, Stubs(channel), credentials)
-        return made.stubs
+            self._made = made = _Made(loop, self._connect(credentials), credentials)
+        return made.channel
 
     def _connect(self, credentials: grpc.ChannelCredentials | None) -> grpc.aio.Channel:
         target, options = self.endpoint.target, self.endpoint.options
@@ -231,11 +241,6 @@ class AsyncTransport:
             raise _closed() from None
         except grpc.RpcError as error:
             raise self.endpoint.error_of(error, metadata) from error
-        except grpc.aio.UsageError:
-            # The channel was closed before the call: between two attempts.
-            if not self._closed:
-                raise
-            raise _closed() from None
 
     async def retried(self, method: grpc.aio.UnaryUnaryMultiCallable[S, R], request: S, retry_for: float | None = None) -> R:
         """Makes a call with a request id, and retries it while the service cannot be reached. Raises BerthError."""

@@ -3,16 +3,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import uuid
 from collections.abc import Mapping, Sequence
 from pathlib import PurePath
 from types import TracebackType
 
 from berth import _convert
-from berth._sync.files import Files
+from berth._sync.files import Files, SandboxName
 from berth._sync.process import DEFAULT_OUTPUT_BYTES, PIECE_BYTES, Process
 from berth._sync.subscription import Subscription
 from berth._sync.transport import Callback, Stream, Transport, pending
+from berth.errors import SandboxReplacedError
 from berth.types import (
     Command,
     CommandResult,
@@ -42,6 +44,9 @@ class Sandbox:
 
         with berth.sandboxes.create() as sandbox:
             print((sandbox.run("echo hello")).stdout)
+
+    It always means this sandbox: once another one has the same id, calls raise SandboxReplacedError, and `delete`
+    does nothing. `berth.sandboxes.get` returns the other one.
     """
 
     def __init__(self, transport: Transport, info: SandboxInfo) -> None:
@@ -50,7 +55,7 @@ class Sandbox:
         #: Its data when last read; see `refresh`.
         self.info = info
         #: Its files.
-        self.files = Files(transport, info.sandbox_id)
+        self.files = Files(transport, self._name)
 
     @property
     def sandbox_id(self) -> str:
@@ -99,7 +104,7 @@ class Sandbox:
             rest = memoryview(data)[PIECE_BYTES:], not keep_stdin_open and terminal is None
             data = data[:PIECE_BYTES]
         request = process_pb2.ExecRequest(
-            sandbox_id=self.sandbox_id,
+            **self._name,
             env=_convert.texts("env", env),
             secret_env=_convert.texts("secret_env", secret_env),
             redact_secrets=redact_secrets,
@@ -166,7 +171,7 @@ class Sandbox:
             result = process.result(max_output_bytes, on_stdout, on_stderr)
             return result.check() if check else result
         request = process_pb2.RunCommandRequest(
-            sandbox_id=self.sandbox_id,
+            **self._name,
             env=_convert.texts("env", env),
             secret_env=_convert.texts("secret_env", secret_env),
             redact_secrets=redact_secrets,
@@ -231,7 +236,7 @@ class Sandbox:
 
     def refresh(self) -> SandboxInfo:
         """Reads its data again. Raises SandboxNotFoundError."""
-        request = sandbox_pb2.GetSandboxRequest(sandbox_id=self.sandbox_id)
+        request = sandbox_pb2.GetSandboxRequest(**self._name)
         answer = self.transport.read(self.transport.stubs.sandboxes.GetSandbox, request)
         return self._update(answer.sandbox)
 
@@ -242,13 +247,13 @@ class Sandbox:
         `measure_time` in seconds, is 1 for one core. Let at least a second pass between them. Raises
         SandboxNotFoundError, SandboxNotRunningError.
         """
-        request = sandbox_pb2.GetSandboxUsageRequest(sandbox_id=self.sandbox_id)
+        request = sandbox_pb2.GetSandboxUsageRequest(**self._name)
         answer = self.transport.read(self.transport.stubs.sandboxes.GetSandboxUsage, request)
         return _convert.resource_usage(answer.usage)
 
     def keep_alive(self) -> SandboxInfo:
         """Restarts its idle time, as every use does."""
-        request = sandbox_pb2.KeepAliveSandboxRequest(sandbox_id=self.sandbox_id)
+        request = sandbox_pb2.KeepAliveSandboxRequest(**self._name)
         answer = self.transport.retried(self.transport.stubs.sandboxes.KeepAliveSandbox, request)
         return self._update(answer.sandbox)
 
@@ -261,7 +266,7 @@ class Sandbox:
     ) -> SandboxInfo:
         """Changes the given settings; labels replace all existing ones, times are in seconds."""
         request = sandbox_pb2.UpdateSandboxRequest(
-            sandbox_id=self.sandbox_id,
+            **self._name,
             labels=labels,
             idle_timeout=_convert.duration(idle_timeout),
             max_lifetime=_convert.duration(max_lifetime),
@@ -273,13 +278,13 @@ class Sandbox:
 
     def pause(self) -> SandboxInfo:
         """Freezes its processes. Raises UnsupportedError if the engine cannot."""
-        request = sandbox_pb2.PauseSandboxRequest(sandbox_id=self.sandbox_id)
+        request = sandbox_pb2.PauseSandboxRequest(**self._name)
         answer = self.transport.retried(self.transport.stubs.sandboxes.PauseSandbox, request)
         return self._update(answer.sandbox)
 
     def resume(self) -> SandboxInfo:
         """Continues its processes."""
-        request = sandbox_pb2.ResumeSandboxRequest(sandbox_id=self.sandbox_id)
+        request = sandbox_pb2.ResumeSandboxRequest(**self._name)
         answer = self.transport.retried(self.transport.stubs.sandboxes.ResumeSandbox, request)
         return self._update(answer.sandbox)
 
@@ -287,10 +292,10 @@ class Sandbox:
         """Deletes it, and returns when it is gone. Running operations may continue for `grace` seconds (default 5).
         Idempotent.
         """
-        request = sandbox_pb2.DeleteSandboxRequest(
-            sandbox_id=self.sandbox_id, grace=_convert.duration(grace)
-        )
-        self.transport.retried(self.transport.stubs.sandboxes.DeleteSandbox, request)
+        request = sandbox_pb2.DeleteSandboxRequest(**self._name, grace=_convert.duration(grace))
+        # If it is replaced, it is gone.
+        with contextlib.suppress(SandboxReplacedError):
+            self.transport.retried(self.transport.stubs.sandboxes.DeleteSandbox, request)
 
     def __enter__(self) -> Sandbox:
         return self
@@ -299,6 +304,10 @@ class Sandbox:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.delete(grace=0)
+
+    @property
+    def _name(self) -> SandboxName:
+        return {"sandbox_id": self.info.sandbox_id, "generation": self.info.generation}
 
     def _update(self, sandbox: sandbox_pb2.Sandbox) -> SandboxInfo:
         self.info = _convert.sandbox(sandbox)

@@ -10,10 +10,11 @@ import time
 import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Generic, Protocol, TypeVar
+from typing import Generic, Protocol, TypeVar, cast
 
 import grpc
 
+from berth._channel import CurrentChannel
 from berth._endpoint import RETIRED_FOR, Endpoint
 from berth._retry import Pauses, is_passing
 from berth.errors import BerthError, CanceledError
@@ -121,7 +122,6 @@ class _Made:
 
     pid: int
     channel: grpc.Channel
-    stubs: Stubs
     credentials: grpc.ChannelCredentials | None
 
 
@@ -133,6 +133,7 @@ class Transport:
         self.retry_for = retry_for
         self._lock = threading.Lock()
         self._made: _Made | None = None
+        self._stubs = Stubs(cast("grpc.Channel", CurrentChannel(self._current)))
         #: Channels whose certificate was renewed, and when. Calls that run on them go on.
         self._retired: list[tuple[float, grpc.Channel]] = []
         self._closed = False
@@ -141,6 +142,16 @@ class Transport:
     @property
     def stubs(self) -> Stubs:
         """The generated stubs."""
+        self._channel()
+        return self._stubs
+
+    def _current(self) -> grpc.Channel:
+        # The client was closed after the method was looked up: between two attempts.
+        if self._made is None:
+            raise _closed()
+        return self._channel()
+
+    def _channel(self) -> grpc.Channel:
         credentials = self.endpoint.credentials and self.endpoint.credentials()
         made = self._made
         if made is not None and made.pid != os.getpid():
@@ -150,7 +161,7 @@ class Transport:
             )
         if made is None or (made.credentials is not credentials and not self._closed):
             made = self._make(credentials)
-        return made.stubs
+        return made.channel
 
     def _make(self, credentials: grpc.ChannelCredentials | None) -> _Made:
         with self._lock:
@@ -160,8 +171,7 @@ class Transport:
                     raise RuntimeError("this client is closed; make another one")
                 if made is not None:
                     self._retire(made.channel)
-                channel = self._connect(credentials)
-                self._made = made = _Made(os.getpid(), channel, Stubs(channel), credentials)
+                self._made = made = _Made(os.getpid(), self._connect(credentials), credentials)
             return made
 
     def _connect(self, credentials: grpc.ChannelCredentials | None) -> grpc.Channel:
@@ -186,7 +196,7 @@ class Transport:
         except grpc.RpcError as error:
             raise self.endpoint.error_of(error, metadata) from error
         except ValueError:
-            # The channel was closed before the call: between two attempts.
+            # Another thread has closed the channel.
             if not self._closed:
                 raise
             raise _closed() from None
