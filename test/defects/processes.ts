@@ -556,13 +556,41 @@ export const PROCESS_DEFECTS: readonly Defect[] = [
     changes: [
       {
         file: "src/processes/stdin-writer.ts",
-        from: "fresh.length > PIECE_BYTES ? Buffer.from(piece) : piece",
-        to: "piece",
+        from: "owned(fresh.subarray(at, at + PIECE_BYTES))",
+        to: "fresh.subarray(at, at + PIECE_BYTES)",
       },
     ],
     test: {
       file: "test/integration/processes/exec/stdin-given-up.test.ts",
       title: "of 40 abandoned writes only a piece in transit is kept",
+    },
+  },
+  {
+    name: "one new byte on its way keeps all of its message",
+    changes: [
+      {
+        file: "src/processes/stdin-writer.ts",
+        from: "owned(fresh.subarray(at, at + PIECE_BYTES))",
+        to: "fresh.length > PIECE_BYTES ? owned(fresh.subarray(at, at + PIECE_BYTES)) : fresh",
+      },
+    ],
+    test: {
+      file: "test/integration/processes/exec/stdin-given-up.test.ts",
+      title: "a message of which only the last byte is new is not kept with that byte",
+    },
+  },
+  {
+    name: "a piece that the job refuses after its caller has left counts as written",
+    changes: [
+      {
+        file: "src/processes/stdin-writer.ts",
+        from: "data.length > 0 && offset + data.length > this.#passed",
+        to: "fresh.length > 0",
+      },
+    ],
+    test: {
+      file: "test/unit/processes/input.test.ts",
+      title: "that its caller no longer waited for when the job refused it is refused again",
     },
   },
   {

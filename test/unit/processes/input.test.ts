@@ -73,6 +73,27 @@ describe("stdin", () => {
     expect(await second).toBe(7);
     expect(bench.job.stdin).toBe("one two");
   });
+
+  test("that its caller no longer waited for when the job refused it is refused again", async () => {
+    const bench = await ProcessBench.start();
+    const { processId } = await bench.exec({ keepStdinOpen: true });
+    const process = bench.processes.get(OWNER, processId);
+    const reading = gate();
+    bench.job.reading = () => reading.promise;
+    const caller = new AbortController();
+    const given = process.writeStdin(0, Buffer.from("data"), false, caller.signal);
+    given.catch(() => {});
+    await settled();
+    caller.abort();
+    await expect(given).rejects.toMatchObject({ reason: "CANCELED" });
+    const outcome = (written: Promise<number>) => written.catch((error: unknown) => error);
+    const early = outcome(process.writeStdin(0, Buffer.from("data"), false, never));
+    await settled();
+    reading.reject(new BerthError("PROCESS_STATE", "nobody reads"));
+    const late = outcome(process.writeStdin(0, Buffer.from("data"), false, never));
+    expect(await early).toMatchObject({ reason: "PROCESS_STATE" });
+    expect(await late).toMatchObject({ reason: "PROCESS_STATE" });
+  });
 });
 
 describe("a signal and a resize", () => {
