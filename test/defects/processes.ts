@@ -566,6 +566,20 @@ export const PROCESS_DEFECTS: readonly Defect[] = [
     },
   },
   {
+    name: "stdin that a command has not read is not counted once its caller has left",
+    changes: [
+      {
+        file: "src/processes/process.ts",
+        from: "hold(() => writer.write(0, stdin, !this.#isOpen, signal))",
+        to: "void hold;\n    writer.write(0, stdin, !this.#isOpen, signal)",
+      },
+    ],
+    test: {
+      file: "test/unit/processes/input.test.ts",
+      title: "that came with the request counts until the job has it, also when the caller has left",
+    },
+  },
+  {
     name: "one new byte on its way keeps all of its message",
     changes: [
       {

@@ -1,5 +1,13 @@
+import { create } from "@bufbuild/protobuf";
+import { createContextValues, type HandlerContext } from "@connectrpc/connect";
 import { describe, expect, test } from "vitest";
+import { ExecRequestSchema, OnDisconnect, ProcessService } from "../../../gen/ts/berth/v1/process_pb.js";
 import { BerthError } from "../../../src/base/errors.ts";
+import { ProcessHandler } from "../../../src/rpc/process-service.ts";
+import { type Call, ownerKey, setCall } from "../../../src/server/call.ts";
+import { ReceiveBudget } from "../../../src/server/limits.ts";
+import { RequestLog } from "../../../src/state/request-log.ts";
+import { ServiceTime } from "../../../src/state/service-time.ts";
 import { settled } from "../../support/manual-clock.ts";
 import { OWNER } from "../sandboxes/support.ts";
 import { never, ProcessBench } from "./support.ts";
@@ -54,6 +62,39 @@ describe("stdin", () => {
     // Of a caller whose first bytes, such as those of its request, are the ones that were not taken.
     const next = process.writeStdin(4, Buffer.from("more"), false, never);
     await expect(next).rejects.toThrow("nobody reads");
+  });
+
+  test("that came with the request counts until the job has it, also when the caller has left", async () => {
+    const bench = await ProcessBench.start();
+    const budget = new ReceiveBudget(1_000_000, 0);
+    const account = budget.open(OWNER);
+    account.charge(100_000);
+    const values = createContextValues();
+    values.set(ownerKey, OWNER);
+    setCall(values, { account } as Partial<Call> as Call);
+    const caller = new AbortController();
+    const { signal } = caller;
+    const context = { values, signal, method: ProcessService.method.exec } as Partial<HandlerContext>;
+    const { clock, store } = bench.world;
+    const requests = new RequestLog(ServiceTime.resume(clock, store.time), store.requests);
+    const handler = new ProcessHandler({ processes: bench.processes, requests });
+    const reading = gate();
+    bench.runner.reading = () => reading.promise;
+    const request = create(ExecRequestSchema, {
+      sandboxId: bench.sandbox.sandboxId,
+      command: { case: "shell", value: "exec sleep 1000" },
+      stdin: Buffer.alloc(100_000),
+      onDisconnect: OnDisconnect.DETACH,
+    });
+    const events = handler.exec(request, context as HandlerContext);
+    expect((await events.next()).value).toMatchObject({ event: { case: "started" } });
+    caller.abort();
+    await events.return(undefined);
+    account.close();
+    expect(budget.heldBytes).toBe(100_000);
+    reading.resolve();
+    await settled();
+    expect(budget.heldBytes).toBe(0);
   });
 
   test("lets a caller leave while the job does not read", async () => {
