@@ -123,6 +123,7 @@ export class ProcessManager {
       read: (processId) => parts.journal.read(processId, parts),
       forget: (process) => parts.journal.forget(process),
     });
+    parts.journal.isReadable = (processId) => this.#registry.has(processId);
     parts.journal.onWhole = (process) => this.#release(process);
   }
 

@@ -566,6 +566,14 @@ export const PROCESS_DEFECTS: readonly Defect[] = [
     },
   },
   {
+    name: "a process that was forgotten is stored again when its caller has read it to the end",
+    changes: [{ file: "src/processes/journal.ts", from: "if (this.isReadable(process.id)) ", to: "" }],
+    test: {
+      file: "test/unit/processes/manager.test.ts",
+      title: "does not store again a process that it has forgotten while its caller still read",
+    },
+  },
+  {
     name: "stdin that a command has not read is not counted once its caller has left",
     changes: [
       {
