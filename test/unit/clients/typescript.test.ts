@@ -31,6 +31,7 @@ import { RunService } from "../../../clients/typescript/src/v1/run_pb.js";
 import { SandboxSchema, SandboxService } from "../../../clients/typescript/src/v1/sandbox_pb.js";
 import { SandboxState } from "../../../gen/ts/berth/v1/sandbox_pb.js";
 import { makeCertificate } from "../../support/certificate.ts";
+import { keptBytes } from "../../support/kept-bytes.ts";
 
 test.each([
   ["127.0.0.1:7070", false, "http://127.0.0.1:7070"],
@@ -164,6 +165,19 @@ describe("the head and the tail that are kept", () => {
   test("take no more memory than they should", () => {
     const long = Array.from({ length: 300 }, (_, index) => `${index}`.padStart(4, "0").repeat(256));
     expect(fill(8, long)).toEqual(["00000299", 4, 300 * 1024 - 4]);
+  });
+
+  test("take no more memory if they come byte by byte", async () => {
+    const most = 128 * 1024;
+    const before = await keptBytes();
+    const kept = new Kept(most);
+    for (let offset = 0; offset < 2 * most; offset++) {
+      // As a message brings it: a view of memory that is longer.
+      kept.add({ offset, data: new Uint8Array(64).subarray(0, 1), lost: 0 });
+    }
+    const after = await keptBytes();
+    expect(kept.result().bytes.length).toBe(most);
+    expect(after - before).toBeLessThan(16 * most);
   });
 });
 
