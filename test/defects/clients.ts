@@ -484,6 +484,17 @@ export const CLIENT_DEFECTS: readonly Defect[] = [
     test: { file: UNIT, title: "take no more memory if they come byte by byte" },
   },
   {
+    name: "each detached command leaves a listener at the signal of its program",
+    changes: [
+      {
+        file: "clients/typescript/src/process.ts",
+        from: '.finally(() => either.removeEventListener("abort", stop))',
+        to: "",
+      },
+    ],
+    test: { file: UNIT, title: "a detached command leaves nothing at the signal of its program" },
+  },
+  {
     name: "a detached command starts although its stdin could not be written",
     changes: [
       {

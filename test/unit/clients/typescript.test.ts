@@ -1,3 +1,4 @@
+import { getEventListeners } from "node:events";
 import { createReadStream } from "node:fs";
 import { copyFile, mkdir, mkdtemp, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
@@ -12,7 +13,7 @@ import {
   createRouterTransport,
   type ServiceImpl,
 } from "@connectrpc/connect";
-import { describe, expect, onTestFinished, test } from "vitest";
+import { describe, expect, onTestFinished, test, vi } from "vitest";
 import { parseAddress } from "../../../clients/typescript/src/address.ts";
 import { BerthClient } from "../../../clients/typescript/src/client.ts";
 import { keyPairOf } from "../../../clients/typescript/src/client-certificate.ts";
@@ -286,6 +287,21 @@ test("a detached command has not started if its stdin cannot be written", async 
   });
   const process = sandbox.exec("cat", { stdin: new Uint8Array(3 << 20), detach: true });
   await expect(process.start()).rejects.toMatchObject({ code: "RESOURCE_EXHAUSTED" });
+});
+
+test("a detached command leaves nothing at the signal of its program", async () => {
+  const sandbox = sandboxOf({
+    async *exec() {
+      yield { event: started };
+    },
+  });
+  const any = vi.spyOn(AbortSignal, "any");
+  onTestFinished(() => any.mockRestore());
+  const { signal } = new AbortController();
+  await sandbox.exec("true", { detach: true, signal }).start();
+  const joined = any.mock.results.map(({ value }) => value as AbortSignal);
+  expect(joined.length).toBeGreaterThan(0);
+  for (const each of joined) expect(getEventListeners(each, "abort")).toEqual([]);
 });
 
 test("a call may take longer than the longest timer", async () => {
