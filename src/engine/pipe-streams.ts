@@ -1,3 +1,4 @@
+import type { Writable } from "node:stream";
 import { BerthError } from "../base/errors.ts";
 import { PipeLoad } from "./large-pipes.ts";
 import type { Leftovers } from "./orphaned-pipes.ts";
@@ -23,8 +24,7 @@ export class PipeStreams {
   readonly silent: Promise<void>;
   /** Undefined once its `end` was called. */
   #sink: OutputSink | undefined;
-  /** Wakes writers that wait for room in stdin. */
-  readonly #writers = new Set<() => void>();
+  readonly #writers = new Writers();
   /** Stop the slow drains of the outputs. */
   #drains: (() => void)[] = [];
   #abandoned = false;
@@ -44,12 +44,7 @@ export class PipeStreams {
     this.#leftovers = leftovers;
     this.#sink = sink;
     this.#stdinLoad = ends.stdin && new PipeLoad(ends.stdin, leftovers.sandbox);
-    ends.stdin
-      ?.on("drain", () => this.#wake())
-      .on("close", () => {
-        this.#stdinLoad?.close();
-        this.#wake();
-      });
+    ends.stdin?.on("close", () => this.#stdinLoad?.close());
     const closed = ends.outputs.map(({ stream, socket }) => {
       socket.pause();
       socket.on("data", (chunk: Buffer) => this.#sink?.data(stream, chunk));
@@ -84,14 +79,13 @@ export class PipeStreams {
     this.#drains = this.#ends.outputs.map(({ socket }) => this.#leftovers.drain(socket));
   }
 
-  /** Resolves when more may be written. @throws `PROCESS_STATE` if no process reads stdin any more. */
+  /** Resolves when the pipe has all of `data`. @throws `PROCESS_STATE` if no process reads stdin any more. */
   async write(data: Uint8Array): Promise<void> {
     const { stdin } = this.#ends;
     if (!stdin?.writable || this.#abandoned) throw stdinClosed();
     this.#stdinLoad?.add(data.length);
-    if (stdin.write(data)) return;
-    await new Promise<void>((resolve) => this.#writers.add(resolve));
-    if (!stdin.writable || stdin.writableNeedDrain) throw stdinClosed();
+    await this.#writers.write(stdin, data);
+    if (stdin.destroyed || this.#abandoned) throw stdinClosed();
   }
 
   closeStdin(): void {
@@ -107,7 +101,7 @@ export class PipeStreams {
       stdin.once("close", () => clearTimeout(over));
     }
     this.#abandoned = true;
-    this.#wake();
+    this.#writers.giveUp();
   }
 
   /** Ends the sink: nothing more will come. Idempotent. */
@@ -140,10 +134,29 @@ export class PipeStreams {
   #stopDrains(): void {
     for (const stop of this.#drains.splice(0)) stop();
   }
+}
 
-  #wake(): void {
-    for (const resolve of this.#writers) resolve();
-    this.#writers.clear();
+/**
+ * Those that write to a stdin. Each waits until the system has all that it wrote: a stream that holds it for less than
+ * a limit of bytes would hold thousands of pieces of one byte, which take hundreds of bytes each.
+ */
+export class Writers {
+  readonly #waiting = new Set<() => void>();
+
+  /** Resolves when the system has all of `data`, the stream has closed, or {@link giveUp} is called. */
+  write(stdin: Writable, data: Uint8Array): Promise<void> {
+    return new Promise((resolve) => {
+      const settle = (): void => {
+        this.#waiting.delete(settle);
+        resolve();
+      };
+      this.#waiting.add(settle);
+      stdin.write(data, settle);
+    });
+  }
+
+  giveUp(): void {
+    for (const settle of this.#waiting) settle();
   }
 }
 

@@ -475,7 +475,8 @@ export interface SpawnedProcess {
    */
   trickle(): void;
   /**
-   * Writes to stdin; resolves when more may be written. Rejects with `PROCESS_STATE` when no process reads it any more.
+   * Writes to stdin; resolves when more may be written, and hardly any memory is used for what was. Rejects with
+   * `PROCESS_STATE` when no process reads it any more.
    */
   writeStdin(data: Uint8Array): Promise<void>;
   /** Ends stdin. Idempotent. */

@@ -37,6 +37,8 @@ export class ProcessJournal {
   /** When running processes may be saved again, on the clock of `performance`. */
   #restUntil = 0;
   #stopped = false;
+  /** Whether a process is still readable. Others are not saved again: nothing would remove their rows. */
+  isReadable: (processId: string) => boolean = () => true;
   /** Called when the database has everything about an ended process, including its output. */
   onWhole: (process: Process) => void = () => {};
 
@@ -102,7 +104,8 @@ export class ProcessJournal {
 
   /** See {@link recoverProcesses}. */
   recover(sandboxes: SandboxManager, parts: ProcessParts): Promise<RecoveredProcesses> {
-    return recoverProcesses(this.#parts, sandboxes, parts, (process) => this.#save(process));
+    // They become readable only when all of them are recovered.
+    return recoverProcesses(this.#parts, sandboxes, parts, (process) => this.#write(process));
   }
 
   /**
@@ -135,8 +138,12 @@ export class ProcessJournal {
     this.#save(process, onSave);
   }
 
+  #save(process: Process, onSave?: (ms: number) => void): void {
+    if (this.isReadable(process.id)) this.#write(process, onSave);
+  }
+
   /** @param onSave gets how many milliseconds the event loop was busy with it. */
-  #save(process: Process, onSave: (ms: number) => void = () => {}): void {
+  #write(process: Process, onSave: (ms: number) => void = () => {}): void {
     const { writeBehind, store } = this.#parts;
     let isWhole = false;
     const write = (): void => {

@@ -123,6 +123,7 @@ export class ProcessManager {
       read: (processId) => parts.journal.read(processId, parts),
       forget: (process) => parts.journal.forget(process),
     });
+    parts.journal.isReadable = (processId) => this.#registry.has(processId);
     parts.journal.onWhole = (process) => this.#release(process);
   }
 
@@ -236,8 +237,9 @@ export class ProcessManager {
     request: CommandRequest,
     signal: AbortSignal,
   ): Promise<{ process: Process; isNew: boolean }> {
+    const { requestId, fingerprint, hold } = request;
     const { owner } = request.sandbox;
-    const key = { owner, method, requestId: request.requestId, fingerprint: request.fingerprint };
+    const key = { owner, method, requestId, fingerprint, hold };
     let own: Process | undefined;
     const start = async (shared: AbortSignal, progress: RequestProgress): Promise<string> => {
       const { subject } = progress;
@@ -277,6 +279,7 @@ export class ProcessManager {
         command: request.command,
         timeoutMs: request.timeoutMs ?? sandbox.spec.commandTimeoutMs,
         stdin: request.stdin,
+        hold: request.hold,
         ...(request.aheadBytes && { aheadBytes: request.aheadBytes }),
         keepStdinOpen: request.keepStdinOpen,
         onDisconnect: request.onDisconnect,

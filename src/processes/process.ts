@@ -3,6 +3,7 @@ import { BerthError } from "../base/errors.ts";
 import type { Logger } from "../base/logger.ts";
 import type { OutputStream, TerminalSize } from "../engine/port.ts";
 import type { Lease, LeasedSandbox } from "../sandboxes/lease.ts";
+import { UNCOUNTED } from "../state/request-log.ts";
 import type { ProcessControl } from "./control.ts";
 import { DisconnectPolicy } from "./disconnect-policy.ts";
 import {
@@ -147,7 +148,7 @@ export class Process {
     id: string,
     lease: Lease,
     request: JobRequest,
-    { stdin, aheadBytes, ...options }: StartOptions,
+    { stdin, hold, aheadBytes, ...options }: StartOptions,
     parts: ProcessParts,
     signal: AbortSignal,
     before: (process: Process) => void = () => {},
@@ -173,7 +174,7 @@ export class Process {
       );
       process.#follow(job, lease);
       process.#limitTime();
-      process.#writeStdin(job, stdin, lease);
+      process.#writeStdin(job, stdin, lease, hold);
       return process;
     } catch (error) {
       process.transcript.clear();
@@ -351,11 +352,12 @@ export class Process {
     return this.options.keepStdinOpen || this.hasTerminal;
   }
 
-  #writeStdin(job: Job, stdin: Uint8Array, { signal }: Lease): void {
+  #writeStdin(job: Job, stdin: Uint8Array, { signal }: Lease, hold = UNCOUNTED): void {
     if (!this.#isOpen && stdin.length === 0) return;
-    this.#stdin = new StdinWriter(job);
+    const writer = new StdinWriter(job);
+    this.#stdin = writer;
     if (stdin.length === 0) return;
-    this.#stdin.write(0, stdin, !this.#isOpen, signal).catch(() => {
+    hold(() => writer.write(0, stdin, !this.#isOpen, signal)).catch(() => {
       // The job may not read all of its input. That is not an error for the caller of a command.
     });
   }

@@ -1,3 +1,5 @@
+import type { Hold } from "../state/request-log.ts";
+
 /** The command as the caller gave it. */
 export type Command =
   | { readonly kind: "shell"; readonly line: string }
@@ -20,6 +22,8 @@ export interface ProcessOptions {
 export interface StartOptions extends ProcessOptions {
   /** Not stored, because stored options stay readable for a day. */
   readonly stdin: Uint8Array;
+  /** Counts {@link stdin} until the process has it. Default: nothing does. */
+  readonly hold?: Hold | undefined;
   /** How many bytes it may be ahead of the caller that started it. Default: as many as its transcript holds. */
   readonly aheadBytes?: number;
   /** Whether it waits for answers to its output, none of which is then held back for long. */

@@ -114,6 +114,11 @@ export class ProcessRegistry {
     return entry?.sandbox.owner === owner ? wholeOf(entry) : undefined;
   }
 
+  /** Whether it is readable, or has expired and was not removed yet. */
+  has(processId: string): boolean {
+    return this.#entries.has(processId);
+  }
+
   allRunning(): Process[] {
     return [...this.#allRunning];
   }

@@ -1,5 +1,6 @@
 import { untilAborted } from "../base/async.ts";
 import { BerthError, throwIfAborted } from "../base/errors.ts";
+import { owned } from "../base/owned.ts";
 import { Turns } from "../base/turns.ts";
 import type { Job } from "./shell/job.ts";
 
@@ -40,6 +41,7 @@ export class StdinWriter {
     this.#cut = cut;
     if (cut === undefined) return;
     this.#taken = cut.passed;
+    this.#passed = cut.passed;
     this.#closed = !cut.open;
     if (cut.open) this.#room = { state: "failed", error: stdinLost(cut) };
   }
@@ -76,10 +78,11 @@ export class StdinWriter {
       throw new BerthError("PROCESS_STATE", "The stdin of the process is closed.");
     }
     for (let at = 0; at < fresh.length; at += PIECE_BYTES) {
-      const piece = fresh.subarray(at, at + PIECE_BYTES);
-      // Copy the piece, so that it does not keep the whole data in memory.
-      await this.#hand(fresh.length > PIECE_BYTES ? Buffer.from(piece) : piece, signal);
+      await this.#untilRoom(signal);
+      this.#send(owned(fresh.subarray(at, at + PIECE_BYTES)));
     }
+    // Also for what an aborted write has passed on: if the job refuses that, a retry fails like any other write.
+    if (data.length > 0 && offset + data.length > this.#passed) await this.#untilRoom(signal);
     if (close && !this.#closed) {
       this.#closed = true;
       this.#job.closeStdin();
@@ -87,21 +90,8 @@ export class StdinWriter {
     return this.#taken;
   }
 
-  /** Passes on a piece once there is room, and waits for room again. */
-  async #hand(piece: Uint8Array, signal: AbortSignal): Promise<void> {
-    await this.#untilRoom(signal);
-    this.#send(piece);
-    this.#taken += piece.length;
-    try {
-      await this.#untilRoom(signal);
-    } catch (error) {
-      // Take the piece back, because it is not known whether the job got it: a retry must fail like this write.
-      if (!signal.aborted) this.#taken -= piece.length;
-      throw error;
-    }
-  }
-
   #send(piece: Uint8Array): void {
+    this.#taken += piece.length;
     const full: Room = { state: "full", wake: undefined };
     this.#room = full;
     const settle = (room: Room): void => {

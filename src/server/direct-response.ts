@@ -2,11 +2,11 @@ import type { ConnectError } from "@connectrpc/connect";
 import { giveBack } from "../base/lent-bytes.ts";
 import { noteStreamed } from "../base/memory.ts";
 import type { MemoryBudget, MemoryShare } from "../base/memory-budget.ts";
+import { owned } from "../base/owned.ts";
 import { callOf } from "./call.ts";
 import type { CallContext } from "./call-context.ts";
 import { isShort, joinShort } from "./framing.ts";
 import type { HttpResponse } from "./http-message.ts";
-import { owned } from "./small-pieces.ts";
 import { MIN_UNSENT_BYTES } from "./unsent-answers.ts";
 
 /**

@@ -1,5 +1,6 @@
 import type http2 from "node:http2";
 import { ByteQueue } from "../base/byte-queue.ts";
+import { owned } from "../base/owned.ts";
 
 /** From this length on, what a piece keeps is worth its bytes. As long as what Node reads at once, by four. */
 const SMALL_BYTES = 16 * 1024;
@@ -33,12 +34,4 @@ export function joinSmallPieces(stream: http2.ServerHttp2Stream): void {
     });
     return push(owned(piece));
   };
-}
-
-/** The same bytes, in memory that nothing else shares. */
-export function owned(piece: Uint8Array): Uint8Array {
-  if (piece.length === piece.buffer.byteLength) return piece;
-  const copy = Buffer.allocUnsafeSlow(piece.length);
-  copy.set(piece);
-  return copy;
 }

@@ -23,7 +23,7 @@ export interface RequestKey extends RequestName {
 /** Runs work while the memory that it has counts. */
 export type Hold = <T>(work: () => Promise<T>) => Promise<T>;
 
-const UNCOUNTED: Hold = (work) => work();
+export const UNCOUNTED: Hold = (work) => work();
 
 /** What the request has started to create, for work that would create it twice if it ran again. */
 export interface RequestProgress {

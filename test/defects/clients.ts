@@ -541,6 +541,33 @@ export const CLIENT_DEFECTS: readonly Defect[] = [
     },
   },
   {
+    name: "a client in TypeScript keeps each piece of a result with all of its message",
+    changes: [
+      {
+        file: "clients/typescript/src/kept.ts",
+        from: "  #memory = new Uint8Array(0);\n",
+        to: "  #memory = new Uint8Array(0);\n  readonly #pieces: Uint8Array[] = [];\n",
+      },
+      {
+        file: "clients/typescript/src/kept.ts",
+        from: "    this.#memory.set(piece, this.length);\n",
+        to: "    this.#pieces.push(piece);\n    this.#memory.set(piece, this.length);\n",
+      },
+    ],
+    test: { file: UNIT, title: "take no more memory if they come byte by byte" },
+  },
+  {
+    name: "each detached command leaves a listener at the signal of its program",
+    changes: [
+      {
+        file: "clients/typescript/src/process.ts",
+        from: '.finally(() => either.removeEventListener("abort", stop))',
+        to: "",
+      },
+    ],
+    test: { file: UNIT, title: "a detached command leaves nothing at the signal of its program" },
+  },
+  {
     name: "a detached command starts although its stdin could not be written",
     changes: [
       {

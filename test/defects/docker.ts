@@ -456,8 +456,8 @@ export const DOCKER_DEFECTS: readonly Defect[] = [
     changes: [
       {
         file: "src/engine/docker/spawn-attached.ts",
-        from: "await new Promise<void>((resolve) => this.#writers.add(resolve));",
-        to: "await Promise.race([new Promise<void>((resolve) => this.#writers.add(resolve)), this.ended]);",
+        from: "await this.#writers.write(this.#socket, data);",
+        to: "await Promise.race([this.#writers.write(this.#socket, data), this.ended]);",
       },
     ],
     test: {

@@ -124,6 +124,34 @@ export const PIPE_DEFECTS: readonly Defect[] = [
     },
   },
   {
+    name: "many short writes wait in the service although their calls have ended",
+    changes: [
+      {
+        file: "src/engine/pipe-streams.ts",
+        from: "      stdin.write(data, settle);\n",
+        to: "      if (stdin.write(data, settle)) settle();\n",
+      },
+    ],
+    test: {
+      file: "test/unit/engine/pipe-streams.test.ts",
+      title: "a write of one byte waits until the pipe has room for it",
+    },
+  },
+  {
+    name: "many short writes to a pod wait in the service although their calls have ended",
+    changes: [
+      {
+        file: "src/engine/kubernetes/exec-socket.ts",
+        from: "this.#waitingFrames > MAX_WAITING_FRAMES || ",
+        to: "",
+      },
+    ],
+    test: {
+      file: "test/unit/engine/kubernetes/exec-socket.test.ts",
+      title: "a writer of short pieces waits long before they make up the bytes that may be buffered",
+    },
+  },
+  {
     name: "the stdin of an ended process is kept as long as something holds it",
     changes: [
       {

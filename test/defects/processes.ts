@@ -658,13 +658,63 @@ export const PROCESS_DEFECTS: readonly Defect[] = [
     changes: [
       {
         file: "src/processes/stdin-writer.ts",
-        from: "fresh.length > PIECE_BYTES ? Buffer.from(piece) : piece",
-        to: "piece",
+        from: "owned(fresh.subarray(at, at + PIECE_BYTES))",
+        to: "fresh.subarray(at, at + PIECE_BYTES)",
       },
     ],
     test: {
       file: "test/integration/processes/exec/stdin-given-up.test.ts",
       title: "of 40 abandoned writes only a piece in transit is kept",
+    },
+  },
+  {
+    name: "a process that was forgotten is stored again when its caller has read it to the end",
+    changes: [{ file: "src/processes/journal.ts", from: "if (this.isReadable(process.id)) ", to: "" }],
+    test: {
+      file: "test/unit/processes/manager.test.ts",
+      title: "does not store again a process that it has forgotten while its caller still read",
+    },
+  },
+  {
+    name: "stdin that a command has not read is not counted once its caller has left",
+    changes: [
+      {
+        file: "src/processes/process.ts",
+        from: "hold(() => writer.write(0, stdin, !this.#isOpen, signal))",
+        to: "void hold;\n    writer.write(0, stdin, !this.#isOpen, signal)",
+      },
+    ],
+    test: {
+      file: "test/unit/processes/input.test.ts",
+      title: "that came with the request counts until the job has it, also when the caller has left",
+    },
+  },
+  {
+    name: "one new byte on its way keeps all of its message",
+    changes: [
+      {
+        file: "src/processes/stdin-writer.ts",
+        from: "owned(fresh.subarray(at, at + PIECE_BYTES))",
+        to: "fresh.length > PIECE_BYTES ? owned(fresh.subarray(at, at + PIECE_BYTES)) : fresh",
+      },
+    ],
+    test: {
+      file: "test/integration/processes/exec/stdin-given-up.test.ts",
+      title: "a message of which only the last byte is new is not kept with that byte",
+    },
+  },
+  {
+    name: "a piece that the job refuses after its caller has left counts as written",
+    changes: [
+      {
+        file: "src/processes/stdin-writer.ts",
+        from: "data.length > 0 && offset + data.length > this.#passed",
+        to: "fresh.length > 0",
+      },
+    ],
+    test: {
+      file: "test/unit/processes/input.test.ts",
+      title: "that its caller no longer waited for when the job refused it is refused again",
     },
   },
   {

@@ -42,6 +42,7 @@ const DOMAINS = "integration/egress/domains.test.ts";
 const CLUSTER = "integration/kubernetes/network.kubernetes.ts";
 const POLICIES = "unit/engine/kubernetes/network-policies.test.ts";
 const EXEC = "integration/processes/exec-cases.test.ts";
+const GIVEN_UP = "integration/processes/exec/stdin-given-up.test.ts";
 const GLOB = "unit/sessions/types/files/glob.test.ts";
 const TREE = "unit/sessions/types/browser/tree.test.ts";
 const PLACES = "unit/sessions/places.test.ts";
@@ -837,6 +838,40 @@ export const SECURITY_CASES: Readonly<Record<string, readonly SecurityCase[]>> =
         ),
       ],
       "each small frame of a request that is not read takes memory of its own, or that of all that came with it",
+    ),
+    hostile(
+      "input that no process reads: long messages with one new byte, and short pieces without end",
+      [
+        at(GIVEN_UP, "a message of which only the last byte is new is not kept with that byte"),
+        at("unit/engine/pipe-streams.test.ts", "a write of one byte waits until the pipe has room for it"),
+        at(
+          "unit/engine/kubernetes/exec-socket.test.ts",
+          "a writer of short pieces waits long before they make up the bytes that may be buffered",
+        ),
+      ],
+      "one new byte on its way keeps all of its message",
+      "many short writes wait in the service although their calls have ended",
+      "many short writes to a pod wait in the service although their calls have ended",
+    ),
+    hostile(
+      "detached commands that never read what their requests carry",
+      [
+        at(
+          "unit/processes/input.test.ts",
+          "that came with the request counts until the job has it, also when the caller has left",
+        ),
+      ],
+      "stdin that a command has not read is not counted once its caller has left",
+    ),
+    hostile(
+      "a stream that is read to its end only when its command was dropped for newer ones",
+      [
+        at(
+          "unit/processes/manager.test.ts",
+          "does not store again a process that it has forgotten while its caller still read",
+        ),
+      ],
+      "a process that was forgotten is stored again when its caller has read it to the end",
     ),
     hostile(
       "a foreign Host",

@@ -512,7 +512,9 @@ async function unlessOver(call: Promise<void>): Promise<void> {
 function untilAborted<T>(promise: Promise<T>, ...signals: (AbortSignal | undefined)[]): Promise<T> {
   const either = AbortSignal.any(signals.filter((signal) => signal !== undefined));
   return new Promise((resolve, reject) => {
-    either.addEventListener("abort", () => reject(either.reason), { once: true });
-    promise.then(resolve, reject);
+    const stop = (): void => reject(either.reason);
+    either.addEventListener("abort", stop, { once: true });
+    // One that is left keeps the joined signal as long as the others live.
+    promise.then(resolve, reject).finally(() => either.removeEventListener("abort", stop));
   });
 }

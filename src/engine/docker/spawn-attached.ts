@@ -4,7 +4,7 @@ import type { Exec } from "dockerode";
 import { BerthError, canceled, throwIfAborted } from "../../base/errors.ts";
 import { SharedResult } from "../../base/shared-result.ts";
 import type { Leftovers } from "../orphaned-pipes.ts";
-import { stdinClosed } from "../pipe-streams.ts";
+import { stdinClosed, Writers } from "../pipe-streams.ts";
 import { type OutputSink, type SpawnedProcess, startSignal, type TerminalSize } from "../port.ts";
 import { type Daemon, Demux } from "./daemon.ts";
 import { answerTo, daemonWords, translateError } from "./errors.ts";
@@ -224,8 +224,7 @@ class AttachedProcess implements SpawnedProcess {
   /** Undefined once its `end` was called. */
   #sink: OutputSink | undefined;
   readonly #leftovers: Leftovers;
-  /** Wakes writers that wait for room in stdin. */
-  readonly #writers = new Set<() => void>();
+  readonly #writers = new Writers();
   /** Stops the slow drain of the output. */
   #stopDrain = (): void => {};
   #closed = false;
@@ -262,11 +261,11 @@ class AttachedProcess implements SpawnedProcess {
       if (rest !== null) take(rest);
       // Pending writes have no reader.
       socket.destroy();
-      this.#wake();
+      this.#writers.giveUp();
       this.#end(await this.#whyEnded(demux.insideFrame));
       resolve();
     };
-    socket.on("data", take).on("drain", () => this.#wake());
+    socket.on("data", take);
     if (socket.closed || socket.readableEnded) void finish();
     else socket.on("end", finish).on("close", finish);
   }
@@ -291,10 +290,9 @@ class AttachedProcess implements SpawnedProcess {
 
   async writeStdin(data: Uint8Array): Promise<void> {
     if (!this.#takesStdin || !this.#isWritable) throw stdinClosed();
-    if (this.#socket.write(data)) return;
     // Not a race with `ended`, which would keep something of every write until the process ends.
-    await new Promise<void>((resolve) => this.#writers.add(resolve));
-    if (!this.#isWritable) throw stdinClosed();
+    await this.#writers.write(this.#socket, data);
+    if (this.#socket.destroyed || this.#writes.failed) throw stdinClosed();
   }
 
   closeStdin(): void {
@@ -368,11 +366,6 @@ class AttachedProcess implements SpawnedProcess {
   destroy(reason?: Error): void {
     this.close(reason);
     this.#socket.destroy();
-  }
-
-  #wake(): void {
-    for (const resolve of this.#writers) resolve();
-    this.#writers.clear();
   }
 
   #end(error?: Error): void {

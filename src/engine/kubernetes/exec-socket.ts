@@ -16,6 +16,8 @@ const CHANNEL = { stdin: 0, stdout: 1, stderr: 2, status: 3, resize: 4, close: 2
 const MAX_FRAME_BYTES = 256 * 1024;
 /** How much may be buffered in the service before a writer has to wait. */
 const MAX_WAITING_BYTES = 1 << 20;
+/** And in how many frames: each takes hundreds of bytes, however short it is. */
+const MAX_WAITING_FRAMES = 64;
 /**
  * Kubernetes passes on a terminal's size and its input by different paths. Input that follows a new size waits this
  * long.
@@ -41,6 +43,8 @@ interface ExecEvents {
 export class ExecSocket {
   readonly #socket: WebSocket;
   readonly #waiting = new Set<() => void>();
+  /** Frames that are buffered in the service. */
+  #waitingFrames = 0;
   /** When input may follow the last change of the terminal's size. */
   #inputFrom = 0;
   /** Writes in progress, and the last of them. */
@@ -142,10 +146,14 @@ export class ExecSocket {
     if (waitMs > 0) await sleep(waitMs);
     for (let at = 0; at < data.length && this.writable; at += MAX_FRAME_BYTES) {
       this.#send(CHANNEL.stdin, data.subarray(at, at + MAX_FRAME_BYTES));
-      while (this.#socket.bufferedAmount > MAX_WAITING_BYTES && this.writable) {
+      while (this.#isBehind && this.writable) {
         await new Promise<void>((resolve) => this.#waiting.add(resolve));
       }
     }
+  }
+
+  get #isBehind(): boolean {
+    return this.#waitingFrames > MAX_WAITING_FRAMES || this.#socket.bufferedAmount > MAX_WAITING_BYTES;
   }
 
   #sendEnd(): void {
@@ -159,7 +167,11 @@ export class ExecSocket {
     const frame = Buffer.allocUnsafe(data.length + 1);
     frame[0] = channel;
     frame.set(data, 1);
-    this.#socket.send(frame, () => this.#wake());
+    this.#waitingFrames++;
+    this.#socket.send(frame, () => {
+      this.#waitingFrames--;
+      this.#wake();
+    });
   }
 
   #wake(): void {

@@ -280,10 +280,11 @@ export function requestKey(
 ): RequestKey {
   const requestId = optionalCallerId("request_id", request.requestId) ?? "";
   const name = { owner: ownerOf(context), method: context.method.name, requestId };
-  if (requestId === "") return { ...name, fingerprint: "" };
+  const hold = callOf(context).account?.hold;
+  if (requestId === "") return { ...name, fingerprint: "", hold };
   const message = canonical(schema, request);
   const fingerprint = createHash("sha256").update(message).digest("base64");
-  return { ...name, fingerprint, hold: callOf(context).account?.hold };
+  return { ...name, fingerprint, hold };
 }
 
 /** The bytes of the message with sorted map entries: a client may send them in a different order the next time. */

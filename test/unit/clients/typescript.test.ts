@@ -1,3 +1,4 @@
+import { getEventListeners } from "node:events";
 import { createReadStream } from "node:fs";
 import { copyFile, mkdir, mkdtemp, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
@@ -12,7 +13,7 @@ import {
   createRouterTransport,
   type ServiceImpl,
 } from "@connectrpc/connect";
-import { describe, expect, onTestFinished, test } from "vitest";
+import { describe, expect, onTestFinished, test, vi } from "vitest";
 import { parseAddress } from "../../../clients/typescript/src/address.ts";
 import { BerthClient } from "../../../clients/typescript/src/client.ts";
 import { keyPairOf } from "../../../clients/typescript/src/client-certificate.ts";
@@ -31,6 +32,7 @@ import { RunService } from "../../../clients/typescript/src/v1/run_pb.js";
 import { SandboxSchema, SandboxService } from "../../../clients/typescript/src/v1/sandbox_pb.js";
 import { SandboxState } from "../../../gen/ts/berth/v1/sandbox_pb.js";
 import { makeCertificate } from "../../support/certificate.ts";
+import { keptBytes } from "../../support/kept-bytes.ts";
 
 test.each([
   ["127.0.0.1:7070", false, "http://127.0.0.1:7070"],
@@ -165,6 +167,19 @@ describe("the head and the tail that are kept", () => {
     const long = Array.from({ length: 300 }, (_, index) => `${index}`.padStart(4, "0").repeat(256));
     expect(fill(8, long)).toEqual(["00000299", 4, 300 * 1024 - 4]);
   });
+
+  test("take no more memory if they come byte by byte", async () => {
+    const most = 128 * 1024;
+    const before = await keptBytes();
+    const kept = new Kept(most);
+    for (let offset = 0; offset < 2 * most; offset++) {
+      // As a message brings it: a view of memory that is longer.
+      kept.add({ offset, data: new Uint8Array(64).subarray(0, 1), lost: 0 });
+    }
+    const after = await keptBytes();
+    expect(kept.result().bytes.length).toBe(most);
+    expect(after - before).toBeLessThan(16 * most);
+  });
 });
 
 test("only calls that failed on their way are retried", () => {
@@ -272,6 +287,21 @@ test("a detached command has not started if its stdin cannot be written", async 
   });
   const process = sandbox.exec("cat", { stdin: new Uint8Array(3 << 20), detach: true });
   await expect(process.start()).rejects.toMatchObject({ code: "RESOURCE_EXHAUSTED" });
+});
+
+test("a detached command leaves nothing at the signal of its program", async () => {
+  const sandbox = sandboxOf({
+    async *exec() {
+      yield { event: started };
+    },
+  });
+  const any = vi.spyOn(AbortSignal, "any");
+  onTestFinished(() => any.mockRestore());
+  const { signal } = new AbortController();
+  await sandbox.exec("true", { detach: true, signal }).start();
+  const joined = any.mock.results.map(({ value }) => value as AbortSignal);
+  expect(joined.length).toBeGreaterThan(0);
+  for (const each of joined) expect(getEventListeners(each, "abort")).toEqual([]);
 });
 
 test("a call may take longer than the longest timer", async () => {

@@ -1,5 +1,13 @@
+import { create } from "@bufbuild/protobuf";
+import { createContextValues, type HandlerContext } from "@connectrpc/connect";
 import { describe, expect, test } from "vitest";
+import { ExecRequestSchema, OnDisconnect, ProcessService } from "../../../gen/ts/berth/v1/process_pb.js";
 import { BerthError } from "../../../src/base/errors.ts";
+import { ProcessHandler } from "../../../src/rpc/process-service.ts";
+import { type Call, ownerKey, setCall } from "../../../src/server/call.ts";
+import { ReceiveBudget } from "../../../src/server/limits.ts";
+import { RequestLog } from "../../../src/state/request-log.ts";
+import { ServiceTime } from "../../../src/state/service-time.ts";
 import { settled } from "../../support/manual-clock.ts";
 import { OWNER } from "../sandboxes/support.ts";
 import { never, ProcessBench } from "./support.ts";
@@ -56,6 +64,39 @@ describe("stdin", () => {
     await expect(next).rejects.toThrow("nobody reads");
   });
 
+  test("that came with the request counts until the job has it, also when the caller has left", async () => {
+    const bench = await ProcessBench.start();
+    const budget = new ReceiveBudget(1_000_000, 0);
+    const account = budget.open(OWNER);
+    account.charge(100_000);
+    const values = createContextValues();
+    values.set(ownerKey, OWNER);
+    setCall(values, { account } as Partial<Call> as Call);
+    const caller = new AbortController();
+    const { signal } = caller;
+    const context = { values, signal, method: ProcessService.method.exec } as Partial<HandlerContext>;
+    const { clock, store } = bench.world;
+    const requests = new RequestLog(ServiceTime.resume(clock, store.time), store.requests);
+    const handler = new ProcessHandler({ processes: bench.processes, requests });
+    const reading = gate();
+    bench.runner.reading = () => reading.promise;
+    const request = create(ExecRequestSchema, {
+      sandboxId: bench.sandbox.sandboxId,
+      command: { case: "shell", value: "exec sleep 1000" },
+      stdin: Buffer.alloc(100_000),
+      onDisconnect: OnDisconnect.DETACH,
+    });
+    const events = handler.exec(request, context as HandlerContext);
+    expect((await events.next()).value).toMatchObject({ event: { case: "started" } });
+    caller.abort();
+    await events.return(undefined);
+    account.close();
+    expect(budget.heldBytes).toBe(100_000);
+    reading.resolve();
+    await settled();
+    expect(budget.heldBytes).toBe(0);
+  });
+
   test("lets a caller leave while the job does not read", async () => {
     const bench = await ProcessBench.start();
     const { processId } = await bench.exec({ keepStdinOpen: true });
@@ -72,6 +113,27 @@ describe("stdin", () => {
     reading.resolve();
     expect(await second).toBe(7);
     expect(bench.job.stdin).toBe("one two");
+  });
+
+  test("that its caller no longer waited for when the job refused it is refused again", async () => {
+    const bench = await ProcessBench.start();
+    const { processId } = await bench.exec({ keepStdinOpen: true });
+    const process = bench.processes.get(OWNER, processId);
+    const reading = gate();
+    bench.job.reading = () => reading.promise;
+    const caller = new AbortController();
+    const given = process.writeStdin(0, Buffer.from("data"), false, caller.signal);
+    given.catch(() => {});
+    await settled();
+    caller.abort();
+    await expect(given).rejects.toMatchObject({ reason: "CANCELED" });
+    const outcome = (written: Promise<number>) => written.catch((error: unknown) => error);
+    const early = outcome(process.writeStdin(0, Buffer.from("data"), false, never));
+    await settled();
+    reading.reject(new BerthError("PROCESS_STATE", "nobody reads"));
+    const late = outcome(process.writeStdin(0, Buffer.from("data"), false, never));
+    expect(await early).toMatchObject({ reason: "PROCESS_STATE" });
+    expect(await late).toMatchObject({ reason: "PROCESS_STATE" });
   });
 });
 

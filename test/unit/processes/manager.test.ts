@@ -568,4 +568,20 @@ describe("the list", () => {
     await bench.clock.advance(1_000);
     expect(bench.stored).toEqual([]);
   });
+
+  test("does not store again a process that it has forgotten while its caller still read", async () => {
+    const bench = await ProcessBench.start();
+    const events = bench.processes.exec(bench.request({ requestId: "a", fingerprint: "a" }), never);
+    const { value: first } = await events.next();
+    const processId = first?.type === "started" ? first.processId : "";
+    bench.job.exit(0);
+    await settled();
+    await bench.clock.advance(DAY_MS);
+    expect(() => bench.processes.get(OWNER, processId)).toThrow("There is no process");
+    await bench.clock.advance(1_000);
+    expect(bench.stored).toEqual([]);
+    expect((await events.next()).value).toMatchObject({ type: "exited" });
+    await bench.clock.advance(1_000);
+    expect(bench.stored).toEqual([]);
+  });
 });

@@ -57,6 +57,28 @@ describe.each(ENGINES)("on $name", ({ name }) => {
     await endThese();
   });
 
+  test("a message of which only the last byte is new is not kept with that byte", async () => {
+    const taken = 3 * MIB;
+    const command = `head -c ${taken} >/dev/null; exec sleep 1000`;
+    const execution = client.exec(sandboxId, command, { keep_stdin_open: true });
+    const processId = await execution.processId;
+    const data = Buffer.alloc(taken);
+    await write(processId, 0, data);
+    // Fills the pipe, which then holds 1 MiB.
+    const page = Buffer.alloc(4096);
+    let offset = taken;
+    for (let i = 0; i < MIB / page.length; i++) {
+      await write(processId, offset, page, {}, 5_000);
+      offset += page.length;
+    }
+    const before = await service.live();
+    // A call would end at once if the service kept what the pipe has no room for.
+    for (let i = 1; i <= 6; i++) await write(processId, offset + i - taken, data, {}, 200).catch(() => {});
+    await expect.poll(async () => (await service.live()) - before).toBeLessThan(1.5 * MIB);
+    await client.call("ProcessService/SignalProcess", { process_id: processId, signal: 9 });
+    await execution.result;
+  });
+
   test("the accepted part of an abandoned write is not written twice, and nothing is left out", async () => {
     const execution = reader("/tmp/go-2");
     const processId = await execution.processId;
