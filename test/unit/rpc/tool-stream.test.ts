@@ -3,6 +3,7 @@ import { createContextValues, type HandlerContext } from "@connectrpc/connect";
 import { expect, test } from "vitest";
 import { ExecuteToolStreamRequestSchema, SessionService } from "../../../gen/ts/berth/v1/session_pb.js";
 import { SessionHandler, type SessionHandlerParts } from "../../../src/rpc/session-service.ts";
+import { type Call, setCall } from "../../../src/server/call.ts";
 import type { ToolObserver } from "../../../src/sessions/tool-runner.ts";
 
 /** How many pieces of what was read a tool may write before it must wait for a reader that reads. */
@@ -23,7 +24,9 @@ async function writtenAhead(pieceBytes: number): Promise<number> {
     keepaliveMs: 60_000,
   };
   const method = SessionService.method.executeToolStream;
-  const context = { signal, method, values: createContextValues() };
+  const values = createContextValues();
+  setCall(values, {} as Partial<Call> as Call);
+  const context = { signal, method, values };
   const request = create(ExecuteToolStreamRequestSchema, { workerId: "w", tool: "run" });
   const handler = new SessionHandler(parts as unknown as SessionHandlerParts);
   const events = handler.executeToolStream(request, context as unknown as HandlerContext);

@@ -53,7 +53,7 @@ async function call(path: string, json: string, headers: Record<string, string> 
 describe.each([
   [UNARY, { sandboxID: "sbx_1" }, "sandboxID", 'Did you mean "sandboxId"?'],
   [UNARY, { sandbox_idd: "sbx_1" }, "sandbox_idd", 'Did you mean "sandbox_id"?'],
-  [UNARY, { name: "sbx_1" }, "name", "It has sandboxId."],
+  [UNARY, { name: "sbx_1" }, "name", "It has sandboxId, generation."],
   [STREAM, { shell: "count 1", stdinn: "" }, "stdinn", 'Did you mean "stdin"?'],
   [STREAM, { argv: { args: ["a"], argz: [] } }, "argv.argz", 'Did you mean "args"?'],
 ])("%s %j", (path, message, field, advice) => {
