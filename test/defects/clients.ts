@@ -925,4 +925,18 @@ export const CLIENT_DEFECTS: readonly Defect[] = [
       title: "passes its tests with the newest grpcio and protobuf that it accepts",
     },
   },
+  {
+    name: "a Python client without asyncio never connects again, with old versions of gRPC",
+    changes: [
+      {
+        file: "clients/python/src/berth/_sync/transport.py",
+        from: "            self.pause(pause)\n",
+        to: "            time.sleep(pause)\n",
+      },
+    ],
+    test: {
+      file: "test/release/python-package.test.ts",
+      title: "passes its tests with the lowest grpcio and protobuf that it takes",
+    },
+  },
 ];

@@ -16,7 +16,7 @@ from typing import Protocol, TypedDict, Union
 from berth import _convert
 from berth._async.reading import AsyncReading
 from berth._async.subscription import AsyncSubscription
-from berth._async.transport import AsyncTransport, in_thread, pause
+from berth._async.transport import AsyncTransport, in_thread
 from berth._retry import Pauses, is_broken
 from berth.errors import AbortedError, BerthError, FileNotFoundError
 from berth.types import Content, FileChange, FileInfo, Path, Unpacked
@@ -221,7 +221,7 @@ class AsyncFiles:
                     raise
             finally:
                 stream.cancel()
-            await pause(wait)
+            await self._transport.pause(wait)
         raise AbortedError(
             f"{path!r} changed while the connection was broken, after {offset} bytes: download it again", code="ABORTED"
         )

@@ -13,7 +13,7 @@ from typing import Literal, Union
 
 from berth import _convert
 from berth._async.transport import AsyncStream, AsyncTransport, Background, Callback, Lock, ReentrantLock
-from berth._async.transport import background, finished, invoke, pause
+from berth._async.transport import background, finished, invoke
 from berth._kept import Kept
 from berth._retry import Pauses, is_broken
 from berth.errors import BerthError, CanceledError, ConnectionLostError, ProcessStateError
@@ -354,7 +354,7 @@ class AsyncProcess:
                 self._lost = Pauses(self._reconnect if started else self._transport.retry_for)
             wait = self._lost.next(error)
             if wait is not None:
-                return await pause(wait)
+                return await self._transport.pause(wait)
         elif self._lost is None or not started:
             raise error
         if not started:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
-from berth._async.transport import AsyncStream, AsyncTransport, pause
+from berth._async.transport import AsyncStream, AsyncTransport
 from berth._retry import Pauses, is_broken
 from berth.errors import BerthError
 
@@ -38,7 +38,7 @@ class AsyncReading(Generic[R]):
                 wait = self._lost.next(error)
                 if wait is None:
                     raise
-            await pause(wait)
+            await self._transport.pause(wait)
             self._stream = self._connect()
 
     def cancel(self) -> None:

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Callable
 from types import TracebackType
 from typing import Generic, TypeVar
 
-from berth._async.transport import AsyncStream, AsyncTransport, pause
+from berth._async.transport import AsyncStream, AsyncTransport
 from berth._retry import Pauses, is_broken
 from berth.errors import BerthError
 
@@ -118,7 +118,7 @@ class AsyncSubscription(Generic[T]):
                 if self._source is None or not self._source.outlives_reads:
                     self._disconnect()
                 raise
-            await pause(wait)
+            await self._transport.pause(wait)
         return None
 
     def _disconnect(self) -> None:

@@ -258,7 +258,11 @@ class AsyncTransport:
                 pause = pauses.next(error) if is_passing(error) and not self._closed else None
                 if pause is None:
                     raise
-            await asyncio.sleep(pause)
+            await self.pause(pause)
+
+    async def pause(self, seconds: float) -> None:
+        """Waits before another attempt."""
+        await asyncio.sleep(seconds)
 
     def stream(
         self, method: grpc.aio.UnaryStreamMultiCallable[Q, R], request: Q, *, outlives_reads: bool = False
@@ -417,11 +421,6 @@ M = TypeVar("M", bound=_Managed)
 def pending(making: Coroutine[object, object, T]) -> Pending[T]:
     """Wraps the creation of something."""
     return Pending(making)
-
-
-async def pause(seconds: float) -> None:
-    """Waits."""
-    await asyncio.sleep(seconds)
 
 
 async def invoke(callback: Callback | None, text: str) -> None:

@@ -17,7 +17,7 @@ from typing import Protocol, TypedDict, Union
 from berth import _convert
 from berth._sync.reading import Reading
 from berth._sync.subscription import Subscription
-from berth._sync.transport import Transport, in_thread, pause
+from berth._sync.transport import Transport, in_thread
 from berth._retry import Pauses, is_broken
 from berth.errors import AbortedError, BerthError, FileNotFoundError
 from berth.types import Content, FileChange, FileInfo, Path, Unpacked
@@ -222,7 +222,7 @@ class Files:
                     raise
             finally:
                 stream.cancel()
-            pause(wait)
+            self._transport.pause(wait)
         raise AbortedError(
             f"{path!r} changed while the connection was broken, after {offset} bytes: download it again", code="ABORTED"
         )

@@ -14,7 +14,7 @@ from typing import Literal, Union
 
 from berth import _convert
 from berth._sync.transport import Background, Callback, Lock, ReentrantLock, Stream, Transport
-from berth._sync.transport import background, finished, invoke, pause
+from berth._sync.transport import background, finished, invoke
 from berth._kept import Kept
 from berth._retry import Pauses, is_broken
 from berth.errors import BerthError, CanceledError, ConnectionLostError, ProcessStateError
@@ -355,7 +355,7 @@ class Process:
                 self._lost = Pauses(self._reconnect if started else self._transport.retry_for)
             wait = self._lost.next(error)
             if wait is not None:
-                return pause(wait)
+                return self._transport.pause(wait)
         elif self._lost is None or not started:
             raise error
         if not started:

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
-from berth._sync.transport import Stream, Transport, pause
+from berth._sync.transport import Stream, Transport
 from berth._retry import Pauses, is_broken
 from berth.errors import BerthError
 
@@ -39,7 +39,7 @@ class Reading(Generic[R]):
                 wait = self._lost.next(error)
                 if wait is None:
                     raise
-            pause(wait)
+            self._transport.pause(wait)
             self._stream = self._connect()
 
     def cancel(self) -> None:

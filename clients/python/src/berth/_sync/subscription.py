@@ -7,7 +7,7 @@ from collections.abc import Iterator, Callable
 from types import TracebackType
 from typing import Generic, TypeVar
 
-from berth._sync.transport import Stream, Transport, pause
+from berth._sync.transport import Stream, Transport
 from berth._retry import Pauses, is_broken
 from berth.errors import BerthError
 
@@ -119,7 +119,7 @@ class Subscription(Generic[T]):
                 if self._source is None or not self._source.outlives_reads:
                     self._disconnect()
                 raise
-            pause(wait)
+            self._transport.pause(wait)
         return None
 
     def _disconnect(self) -> None:

@@ -217,7 +217,20 @@ class Transport:
                 pause = pauses.next(error) if is_passing(error) and not self._closed else None
                 if pause is None:
                     raise
-            time.sleep(pause)
+            self.pause(pause)
+
+    def pause(self, seconds: float) -> None:
+        """Waits before another attempt, and lets the channel connect meanwhile: old versions of gRPC connect only while
+        something waits for them.
+        """
+        made = self._made
+        if made is not None:
+            made.channel.subscribe(_ignore, try_to_connect=True)
+        try:
+            time.sleep(seconds)
+        finally:
+            if made is not None:
+                made.channel.unsubscribe(_ignore)
 
     def stream(
         self, method: grpc.UnaryStreamMultiCallable[Q, R], request: Q, *, outlives_reads: bool = False
@@ -303,14 +316,13 @@ class Transport:
             self._retired.clear()
 
 
+def _ignore(_: grpc.ChannelConnectivity) -> None:
+    """Takes the states of a channel."""
+
+
 def pending(made: T) -> T:
     """What is made is there at once."""
     return made
-
-
-def pause(seconds: float) -> None:
-    """Waits."""
-    time.sleep(seconds)
 
 
 def invoke(callback: Callback | None, text: str) -> None:
