@@ -178,14 +178,9 @@ describe("the page", () => {
     // Waits until the pointer is there.
     const follow = "until xdotool getmouselocation | grep -q x:123.y:45; do :; done; touch /tmp/there";
     await run("tool", "run", "-w", "ann", "vm:launch", `command=timeout 10 sh -c '${follow}'`);
-    await run(
-      "tool",
-      "run",
-      "-w",
-      "ann",
-      "vm:launch",
-      "command=xterm -title keys -e sh -c 'cat > /tmp/keys'",
-    );
+    // Keys go to the window that has the focus.
+    const take = 'until [ "$(xdotool getactivewindow getwindowname)" = keys ]; do :; done; cat > /tmp/keys';
+    await run("tool", "run", "-w", "ann", "vm:launch", `command=xterm -title keys -e sh -c '${take}'`);
     const sandbox = JSON.parse((await run("session", "ls", "-w", "ann", "--json")).stdout).sessions[0]
       .sandboxId;
     const keys = async () =>
@@ -194,7 +189,7 @@ describe("the page", () => {
     await eventually(async () => (await keys()) === "");
     const text = Array.from({ length: 20 }, (_, index) => `line ${index}\n`).join("");
     await two.type(text);
-    await eventually(async () => (await keys()) === text);
+    await eventually(async () => (await keys()) === text, { describe: keys });
     one.close();
     two.close();
   });

@@ -45,19 +45,26 @@ test("the program around a terminal ends with its process, even if it is stopped
  * Stops every shell that starts as soon as it can open that shell's stdout, says something there, and keeps it open.
  */
 const spoil = (say: string): string => `
-import os, signal
+import os, select, signal, stat, time
 own = set(os.listdir("/proc"))
 held = []
 def spoil(pid):
     try:
         os.kill(int(pid), signal.SIGSTOP)
         pipe = os.open(f"/proc/{pid}/fd/1", os.O_WRONLY)
+        if not stat.S_ISFIFO(os.fstat(pipe).st_mode):
+            os.close(pipe)
+            raise OSError("it does not have its stdout yet")
     except OSError:
         try: os.kill(int(pid), signal.SIGCONT)
         except OSError: pass
         return
     own.add(pid)
     held.append(pipe)
+    # Until somebody reads, a write would fail.
+    state = select.poll()
+    state.register(pipe, select.POLLOUT)
+    while state.poll()[0][1] & select.POLLERR: time.sleep(0.001)
     ${say}
 print("watches", flush=True)
 while True:
