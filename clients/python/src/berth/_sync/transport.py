@@ -116,6 +116,10 @@ class _Making:
         self._undo()
 
 
+#: A call that needs no token. An empty request means the whole service.
+_HEALTH = "/grpc.health.v1.Health/Check"
+
+
 @dataclass(frozen=True)
 class _Made:
     """A channel, and what it was made for."""
@@ -220,17 +224,17 @@ class Transport:
             self.pause(pause)
 
     def pause(self, seconds: float) -> None:
-        """Waits before another attempt, and lets the channel connect meanwhile: old versions of gRPC connect only while
-        something waits for them.
+        """Waits before another attempt. Meanwhile a call waits for the connection: old versions of gRPC connect only
+        while one does.
         """
+        until = time.monotonic() + seconds
         made = self._made
         if made is not None:
-            made.channel.subscribe(_ignore, try_to_connect=True)
-        try:
-            time.sleep(seconds)
-        finally:
-            if made is not None:
-                made.channel.unsubscribe(_ignore)
+            # If another thread closes the channel, this is a ValueError.
+            with contextlib.suppress(grpc.RpcError, ValueError):
+                check: grpc.UnaryUnaryMultiCallable[bytes, bytes] = made.channel.unary_unary(_HEALTH)
+                check(b"", timeout=seconds, wait_for_ready=True)
+        time.sleep(max(0, until - time.monotonic()))
 
     def stream(
         self, method: grpc.UnaryStreamMultiCallable[Q, R], request: Q, *, outlives_reads: bool = False
@@ -314,10 +318,6 @@ class Transport:
             for channel in [channel for _, channel in self._retired] + [made.channel]:
                 channel.close()
             self._retired.clear()
-
-
-def _ignore(_: grpc.ChannelConnectivity) -> None:
-    """Takes the states of a channel."""
 
 
 def pending(made: T) -> T:
